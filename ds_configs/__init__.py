@@ -1,0 +1,1 @@
+"""DeepSpeed JSONs, one a ZeRO stage: data, read through `remask.launcher.engine`."""

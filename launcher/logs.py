@@ -1,0 +1,39 @@
+"""Logging: coloured lines on a terminal, plain lines in files and pipes; one line a fact, from rank 0 unless all ranks are asked for."""
+
+import logging
+import sys
+from pathlib import Path
+
+_TIME = "%Y-%m-%d %H:%M:%S"
+
+
+def configure(*, rank: int = 0, all_ranks: bool = False) -> None:
+    """Set up the `remask` logger of this process: called when a command starts, never at import."""
+    logger = logging.getLogger("remask")
+    while logger.handlers:
+        logger.handlers[0].close()
+        logger.removeHandler(logger.handlers[0])
+    logger.propagate = False
+    logger.setLevel(logging.INFO if rank == 0 or all_ranks else logging.ERROR)
+    prefix = f"[rank {rank}] " if all_ranks else ""
+    logger.addHandler(_terminal(prefix) if sys.stderr.isatty() else _plain(logging.StreamHandler(), prefix))
+
+
+def also_to(file: Path) -> None:
+    """Add the run's log file, with plain lines whatever the terminal shows."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("remask").addHandler(_plain(logging.FileHandler(file, encoding="utf-8"), ""))
+
+
+def _plain(handler: logging.Handler, prefix: str) -> logging.Handler:
+    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {prefix}%(message)s", _TIME))
+    return handler
+
+
+def _terminal(prefix: str) -> logging.Handler:
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    handler = RichHandler(console=Console(stderr=True), show_path=False, log_time_format="%H:%M:%S")
+    handler.setFormatter(logging.Formatter(f"{prefix}%(message)s"))
+    return handler

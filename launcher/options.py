@@ -1,0 +1,110 @@
+"""Command-line options: a verb's own, read by tyro into a frozen dataclass, and overrides of the run's config (`--model.layers 24`).
+
+Overrides are one more layer over the preset and go through the same strict decoding as YAML, so that a mistake gives the same sentence.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields, make_dataclass
+from inspect import cleandoc
+from typing import Annotated, Any, TypeVar, cast
+
+import tyro
+
+# tyro is pinned exactly for this: the hook is its only way to take over an error message, and is declared unstable.
+from tyro import _errors as tyro_errors
+
+from remask.launcher import strict_yaml
+from remask.launcher.config import RunConfig, load
+from remask.launcher.decode import nearest
+from remask.launcher.errors import UserError
+
+T = TypeVar("T")
+
+_SECTIONS = [field.name for field in fields(RunConfig)]
+
+
+def parse(options: type[T], args: Sequence[str], verb: str) -> T:
+    """The options of a verb without a run config."""
+    return cast(T, _run_tyro(options, args, verb, cleandoc(options.__doc__ or ""), _flags(options)))
+
+
+def parse_with_config(options: type[T], args: Sequence[str], verb: str, preset: str) -> tuple[T, RunConfig]:
+    """The options of a verb, and the config of its `--preset` with the overrides applied."""
+    own, overrides = split_overrides(args)
+    config = load(_value_of("--preset", own, preset), overrides)
+    flat = tyro.conf.arg(name="")  # --model.layers rather than --config.model.layers
+    both = make_dataclass(
+        "both", [("options", Annotated[options, flat]), ("config", Annotated[RunConfig, flat, tyro.conf.FlagConversionOff], config)]
+    )
+    return cast(T, _run_tyro(both, own, verb, cleandoc(options.__doc__ or ""), _flags(options)).options), config
+
+
+def split_overrides(args: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The verb's own arguments, and the overrides as a nested mapping of plain values."""
+    own: list[str] = []
+    overrides: dict[str, Any] = {}
+    rest = list(args)
+    while rest:
+        name, equals, value = rest[0].partition("=")
+        path = name.removeprefix("--").replace("-", "_").split(".")
+        if not name.startswith("--") or (len(path) == 1 and path[0] not in _SECTIONS):
+            own.append(rest.pop(0))
+            continue
+        rest.pop(0)
+        values = [value] if equals else []
+        while not equals and rest and not rest[0].startswith("--"):
+            values.append(rest.pop(0))
+        if not values:
+            raise UserError(f"command line: {'.'.join(path)}: the value is missing; write {name} VALUE")
+        inner = overrides
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = _plain(values[0]) if len(values) == 1 else [_plain(text) for text in values]
+    return own, overrides
+
+
+def _plain(text: str) -> Any:
+    """The value that the text would have in YAML; None, as Python and tyro's help write it, is null."""
+    try:
+        value = strict_yaml.read(text.encode())
+    except ValueError:
+        return text
+    return None if text == "None" else text if isinstance(value, dict | list) else value
+
+
+def _value_of(flag: str, args: Sequence[str], default: str) -> str:
+    """The value of a flag, read ahead of tyro because the other defaults depend on it."""
+    for i, arg in enumerate(args):
+        if arg.startswith(f"{flag}="):
+            return arg.removeprefix(f"{flag}=")
+        if arg == flag and i + 1 < len(args):
+            return args[i + 1]
+    return default
+
+
+def _flags(options: type[Any]) -> list[str]:
+    return [f"--{field.name.replace('_', '-')}" for field in fields(options)]
+
+
+def _run_tyro(options: Any, args: Sequence[str], verb: str, description: str, flags: list[str]) -> Any:
+    def refuse(event: tyro_errors.ParseErrorEvent) -> None:
+        raise UserError(f"remask {verb}: {_explain(event, flags)} (see remask {verb} --help)")
+
+    with tyro_errors.on_parse_error(refuse):
+        return tyro.cli(options, prog=f"remask {verb}", description=description, args=list(args))
+
+
+def _explain(event: tyro_errors.ParseErrorEvent, flags: list[str]) -> str:
+    match event:
+        case tyro_errors.UnrecognizedArgs(tokens=tokens):
+            return f"{tokens[0]}: unknown option; {nearest(tokens[0], flags)}"
+        case tyro_errors.InvalidChoice(argument=argument, value=value, choices=choices):
+            return f"{argument.display_name()}: {value!r} was given, it must be one of {', '.join(choices)}"
+        case tyro_errors.MissingArgs(missing_arguments=missing):
+            return f"{', '.join(given.arg.display_name() for given in missing)}: missing"
+        case tyro_errors.BadValue(argument=argument):
+            return f"{argument.display_name()}: the value is missing"
+        case tyro_errors.InstantiationFailure(message=message, argument=argument):
+            reason = message.splitlines()[0]
+            return f"{argument.display_name()}: {reason}" if argument else reason
+    return f"the options cannot be read ({type(event).__name__})"

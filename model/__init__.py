@@ -1,0 +1,1 @@
+"""Encoders, heads and losses. Imports nothing else of remask."""

@@ -1,0 +1,115 @@
+"""The encoder's shape, and what follows from it by arithmetic alone: which layers share weights and how many parameters there are."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Sharing = Literal["none", "attention", "ffn", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """An encoder of the BERT family. The defaults are BERT-base."""
+
+    family: Literal["bert", "roberta", "albert"] = "bert"
+    """The Hugging Face classes that the trained model opens in."""
+    vocab_size: int = 30000
+    """Entries of the tokenizer; the embedding table grows with it by `embedding` weights an entry."""
+    hidden: int = 768
+    """Width between the layers; time and weights grow with its square."""
+    layers: int = 12
+    """Blocks applied one after another; time grows with it, shared weights do not."""
+    heads: int = 12
+    """Attention heads; must divide `hidden`."""
+    ffn: int = 3072
+    """Inner width of the feed-forward part; the papers use 4 x hidden."""
+    embedding: int | None = None
+    """Width of the embedding tables; smaller than `hidden` factorises them as ALBERT does, None means `hidden`."""
+    sharing: Sharing = "none"
+    """Which weights the layers of one group share: fewer bytes on the wire and in memory, the same time to compute."""
+    groups: int = 1
+    """With sharing: runs of consecutive layers that share among themselves only; 1 shares across all layers."""
+    norm: Literal["post", "pre"] = "post"
+    """LayerNorm after each residual sum (the papers), or before each part (steadier when deep, one more norm at the end)."""
+    activation: Literal["gelu", "gelu-tanh"] = "gelu"
+    """GELU exact, or by the tanh formula as in Google's ALBERT; a trained model keeps the one it was trained with."""
+    dropout: float = 0.1
+    """Dropped share of hidden values in training; 0 saves the time and memory of the masks."""
+    attention_dropout: float = 0.1
+    """Dropped share of attention weights in training."""
+    type_vocab: int = 2
+    """Segment types; 2 for sentence pairs, 1 where rows are single sequences."""
+    positions: int = 512
+    """Longest row that the model can read."""
+    position_offset: int = 0
+    """Unused leading rows of the position table; RoBERTa's files have 2."""
+    init_std: float = 0.02
+    """Spread of the truncated normal that weights start from."""
+    norm_eps: float = 1e-12
+    """Added to the variance in LayerNorm; RoBERTa uses 1e-5."""
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "hidden", "layers", "heads", "ffn", "groups", "type_vocab", "positions"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name}: {value} was given, it must be at least 1")
+        if self.position_offset < 0:
+            raise ValueError(f"position_offset: {self.position_offset} was given, it must be at least 0")
+        if self.hidden % self.heads:
+            divisors = [n for n in range(1, min(self.hidden, 256) + 1) if self.hidden % n == 0]
+            nearest = min(divisors, key=lambda n: abs(n - self.heads))
+            raise ValueError(f"heads: {self.heads} was given, it must divide hidden ({self.hidden}); the nearest that does is {nearest}")
+        if self.embedding is not None and not 1 <= self.embedding <= self.hidden:
+            raise ValueError(f"embedding: {self.embedding} was given, it must be from 1 to hidden ({self.hidden}), or null for hidden")
+        if self.groups > self.layers:
+            raise ValueError(f"groups: {self.groups} was given, it must be at most layers ({self.layers})")
+        if self.groups > 1 and self.sharing == "none":
+            raise ValueError(f"groups: {self.groups} was given but sharing is none; set sharing to attention, ffn or all, or groups to 1")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= (share := getattr(self, name)) < 1:
+                raise ValueError(f"{name}: {share} was given, it must be at least 0 and less than 1")
+        for name in ("init_std", "norm_eps"):
+            if not 0 < (number := getattr(self, name)) < 1:
+                raise ValueError(f"{name}: {number} was given, it must be more than 0 and less than 1")
+
+    @property
+    def embedding_size(self) -> int:
+        return self.hidden if self.embedding is None else self.embedding
+
+    @property
+    def layer_map(self) -> tuple[tuple[int, int], ...]:
+        """For each layer, which unique attention part and which unique feed-forward part it uses."""
+        group = [layer * self.groups // self.layers for layer in range(self.layers)]
+        shares_attention, shares_ffn = self.sharing in ("attention", "all"), self.sharing in ("ffn", "all")
+        return tuple((g if shares_attention else i, g if shares_ffn else i) for i, g in enumerate(group))
+
+    @property
+    def unique_parameters(self) -> int:
+        """Weights stored, trained and sent: embeddings, blocks and pooler, without the heads."""
+        attentions = len({attention for attention, _ in self.layer_map})
+        ffns = len({ffn for _, ffn in self.layer_map})
+        return self._parameters_outside_blocks + attentions * self._attention_parameters + ffns * self._ffn_parameters
+
+    @property
+    def total_parameters(self) -> int:
+        """The same with each weight counted once per use: the size of the unshared twin."""
+        return self._parameters_outside_blocks + self.layers * (self._attention_parameters + self._ffn_parameters)
+
+    @property
+    def _attention_parameters(self) -> int:
+        return 4 * _linear(self.hidden, self.hidden) + 2 * self.hidden
+
+    @property
+    def _ffn_parameters(self) -> int:
+        return _linear(self.hidden, self.ffn) + _linear(self.ffn, self.hidden) + 2 * self.hidden
+
+    @property
+    def _parameters_outside_blocks(self) -> int:
+        width = self.embedding_size
+        tables = (self.vocab_size + self.position_offset + self.positions + self.type_vocab) * width + 2 * width
+        projection = _linear(width, self.hidden) if width < self.hidden else 0
+        final_norm = 2 * self.hidden if self.norm == "pre" else 0
+        pooler = _linear(self.hidden, self.hidden)
+        return tables + projection + final_norm + pooler
+
+
+def _linear(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
