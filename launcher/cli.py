@@ -53,7 +53,9 @@ def guard(verb: Verb, args: Sequence[str]) -> int:
     """Run a verb: a user's mistake becomes one line and exit code 2, an interrupt 130; a bug keeps its traceback."""
     logs.configure(rank=ranks.place_of(os.environ).rank, all_ranks="--log-all-ranks" in args)
     try:
-        return verb([arg for arg in args if arg != "--log-all-ranks"])
+        code = verb([arg for arg in args if arg != "--log-all-ranks"])
+        sys.stdout.flush()
+        return code
     except UserError as error:
         return refuse(str(error))
     except KeyboardInterrupt:

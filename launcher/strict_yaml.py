@@ -79,4 +79,4 @@ def read(data: bytes) -> Any:
 
 def write(value: Any) -> str:
     """YAML that `read` turns into the same value."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=False)

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 # Set by an enclosing job. A probe that inherited them would try to join that job instead of starting its own.
 _JOB_PREFIXES = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "TORCHELASTIC_")
 _JOB_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_KEPT = ("SLURM_CONF",)  # names the cluster, not the job
 
 
 def run_bounded(command: Sequence[str], seconds: float, environments: Sequence[Mapping[str, str]] = ({},)) -> tuple[bool, str]:
     """Run the command once per environment, at the same time. True if all ended well in time; and what they printed."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(_JOB_PREFIXES) and name not in _JOB_NAMES}
+    clean = {name: value for name, value in os.environ.items() if name in _KEPT or not _belongs_to_a_job(name)}
     processes = [
         subprocess.Popen(
             command,
@@ -36,6 +37,10 @@ def run_bounded(command: Sequence[str], seconds: float, environments: Sequence[M
             os.killpg(process.pid, signal.SIGKILL)
             outputs.append(process.communicate()[0] + f"\nno end within {seconds:.0f} s")
     return all(process.returncode == 0 for process in processes), "\n".join(outputs)
+
+
+def _belongs_to_a_job(name: str) -> bool:
+    return name.startswith(_JOB_PREFIXES) or name in _JOB_NAMES
 
 
 def last_line(output: str) -> str:

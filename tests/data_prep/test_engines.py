@@ -1,0 +1,44 @@
+"""The fast engine is used only where it gives Hugging Face's ids."""
+
+import json
+
+import pytest
+from tokenizers import Tokenizer
+
+from remask.data_prep import engines
+from remask.data_prep.engines import choose_engine
+from remask.launcher.checks.software import _SAMPLE, _sample_tokenizers
+
+TOKENIZERS = _sample_tokenizers()
+
+
+@pytest.mark.parametrize(("kind", "package"), [("BPE", "gigatoken"), ("WordPiece", "tokie"), ("Unigram", "tokenizers")])
+def test_chosen_engine_gives_hugging_faces_ids(kind: str, package: str) -> None:
+    engine = choose_engine(TOKENIZERS[kind], _SAMPLE)
+    assert engine.name.startswith(package)
+    texts = [*_SAMPLE, "", "an unseen text, with unseen words"]
+    expected = [Tokenizer.from_str(TOKENIZERS[kind]).encode(text, add_special_tokens=False).ids for text in texts]
+    assert sum(map(len, expected)) > 100
+    assert engine.encode(texts) == expected
+
+
+def test_an_engine_with_other_ids_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(engines.FAST, "BPE", ("gigatoken", lambda _: lambda texts: [[1]] * len(texts)))
+    engine = choose_engine(TOKENIZERS["BPE"], _SAMPLE)
+    assert engine.name.startswith("tokenizers") and "gigatoken gave other ids for" in engine.reason
+
+
+def test_an_engine_that_fails_is_replaced_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> engines.Encode:
+        raise OSError("no such symbol")
+
+    monkeypatch.setitem(engines.FAST, "WordPiece", ("tokie", broken))
+    engine = choose_engine(TOKENIZERS["WordPiece"], _SAMPLE)
+    assert engine.name.startswith("tokenizers") and engine.reason == "tokie failed (OSError: no such symbol)"
+    assert engine.encode(["quick"])[0]
+
+
+def test_an_empty_sample_proves_nothing() -> None:
+    assert json.loads(TOKENIZERS["BPE"])["model"]["type"] == "BPE"
+    with pytest.raises(ValueError, match="no text was given"):
+        choose_engine(TOKENIZERS["BPE"], [])

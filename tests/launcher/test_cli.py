@@ -1,0 +1,129 @@
+"""The command: what it says, what it exits with, and what it does not import."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import REMASK, REPOSITORY
+
+from remask.launcher import cli
+from remask.launcher.config import load
+
+Remask = Callable[..., subprocess.CompletedProcess[str]]
+
+HEAVY = ("torch", "deepspeed", "transformers", "numba", "mpi4py")
+IMPORTED = """
+import sys
+from remask.launcher import cli
+try:
+    cli.main(sys.argv[1:])
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+print("imported:", *sorted(set(sys.modules) & {*%r}), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("verb", [None, *cli.VERBS])
+def test_help_teaches_and_imports_nothing_heavy(verb: str | None, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IMPORTED % (HEAVY,), *([verb] if verb else []), "--help"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stderr == "imported:\n"
+    assert "usage: remask" in result.stdout
+    assert "example" in result.stdout.lower()
+    assert f"remask {verb or 'doctor'}" in result.stdout
+
+
+def test_help_gives_every_option_a_consequence(remask: Remask) -> None:
+    for verb in cli.VERBS:
+        page = re.sub(r"[│╭╰─╮╯]", "", remask(verb, "--help", COLUMNS="90").stdout)  # one column of options
+        options = re.split(r"\n +(?=--)", page)[1:]
+        assert options
+        for option in options:
+            name, _, told = option.partition("\n")
+            assert len(told.split("(default")[0].split()) >= 3, f"{verb}: {name} does not say what it changes"
+
+
+def test_only_verbs_that_exist_are_listed(remask: Remask) -> None:
+    page = remask("--help").stdout
+    listed = page.split("verbs:\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == list(cli.VERBS)
+
+
+def test_no_arguments_show_the_help(remask: Remask) -> None:
+    assert remask().stdout == remask("--help").stdout
+
+
+def test_version(remask: Remask) -> None:
+    assert remask("--version").stdout == "remask 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["dmo"], "remask: 'dmo' is no verb; did you mean demo?"),
+        (["demo", "--ou", "x"], "remask demo: --ou: unknown option; did you mean --out?"),
+        (["demo", "--workers", "two"], "--workers: invalid literal for int() with base 10: 'two'"),
+        (["demo", "--workers", "0"], "--workers: 0 was given, it must be at least 1"),
+        (["demo", "--out"], "--out: the value is missing"),
+        (["demo", "--dry-run", "--model.layerz", "3"], "command line: model.layerz: unknown key; did you mean layers?"),
+        (["demo", "--dry-run", "--model.layers", "x"], "command line: model.layers: 'x' was given, it must be a whole number"),
+        (["demo", "--dry-run", "--model.layers"], "command line: model.layers: the value is missing; write --model.layers VALUE"),
+        (["demo", "--dry-run", "--model.heads=7"], "command line: model.heads: 7 was given, it must divide hidden"),
+        (["demo", "--dry-run", "--preset", "bert-tini"], "preset: 'bert-tini' is no preset; did you mean bert-tiny?"),
+        (["demo", "--out", "/proc/none"], "/proc/none: No such file or directory; choose another folder with --out"),
+        (["presets", "--model.layers", "3"], "--save and overrides need --preset NAME"),
+        (["presets", "--preset", "no.yaml"], "no.yaml: cannot be read (No such file or directory)"),
+        (["doctor", "now"], "remask doctor: now: unknown option; allowed are --json"),
+        (["presets", "--preset", "bert-base", "--model.layers", "3\n\x1b[31m4"], r"'3\n\x1b[31m4' was given"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(remask: Remask, args: list[str], sentence: str) -> None:
+    result = remask(*args)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ") and sentence in line
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> int:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setitem(cli.VERBS, "demo", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main(["demo"])
+
+
+def test_presets_table_has_a_row_for_each_preset(remask: Remask) -> None:
+    header, *rows = remask("presets").stdout.splitlines()
+    assert header.split() == ["name", "family", "layers", "hidden", "embedding", "sharing", "unique", "total", "batch", "optimizer"]
+    table = {row.split()[0]: row.split()[1:] for row in rows}
+    assert len(table) == 12
+    assert table["albert-xlarge"] == ["albert", "24", "2048", "128", "all", "58.7M", "1,217.0M", "4096", "lamb"]
+
+
+def test_resolved_config_is_printed_saved_and_loads_back(remask: Remask, tmp_path: Path) -> None:
+    args = ["--preset", "albert-base", "--model.layers", "24", "--optimizer.betas", "0.9", "0.98", "--optimizer.clip-norm", "None"]
+    result = remask("presets", *args, "--save", "run.yaml")
+    assert result.returncode == 0
+    assert (tmp_path / "run.yaml").read_text() == result.stdout
+    run = load(str(tmp_path / "run.yaml"))
+    assert (run.model.layers, run.optimizer.betas, run.optimizer.clip_norm) == (24, (0.9, 0.98), None)
+    again = remask("presets", *args, "--save", "run.yaml")
+    assert again.returncode == 2 and "exists and is not overwritten" in again.stderr
+
+
+def test_a_reader_that_has_left_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run([REMASK, "presets"], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_remask_is_installed_from_this_tree() -> None:
+    assert Path(cli.__file__).resolve() == REPOSITORY / "launcher" / "cli.py"
