@@ -37,27 +37,37 @@ example:
 
 def main(args: Sequence[str] | None = None) -> int:
     """The `remask` command."""
-    given = list(sys.argv[1:] if args is None else args)
-    if not given or given[0] in ("-h", "--help"):
-        print(_HELP.format(verbs="\n".join(f"  {name:<16} {(verb.__doc__ or '').splitlines()[0]}" for name, verb in VERBS.items())), end="")
-        return 0
-    if given[0] == "--version":
-        print(f"remask {version('remask')}")
-        return 0
-    if given[0] not in VERBS:
-        return refuse(f"remask: {given[0]!r} is no verb; {nearest(given[0], list(VERBS))} (see remask --help)")
-    return guard(VERBS[given[0]], given[1:])
+    verb, *rest = (sys.argv[1:] if args is None else args) or ["--help"]
+    return guard({**VERBS, "--help": _help, "-h": _help, "--version": _version}.get(verb, _refuse_verb(verb)), rest)
+
+
+def _help(_: Sequence[str]) -> int:
+    print(_HELP.format(verbs="\n".join(f"  {name:<16} {verb.__doc__}" for name, verb in VERBS.items())), end="")
+    return 0
+
+
+def _version(_: Sequence[str]) -> int:
+    print(f"remask {version('remask')}")
+    return 0
+
+
+def _refuse_verb(name: str) -> Verb:
+    def refuse(_: Sequence[str]) -> int:
+        raise UserError(f"remask: {name!r} is no verb; {nearest(name, list(VERBS))} (see remask --help)")
+
+    return refuse
 
 
 def guard(verb: Verb, args: Sequence[str]) -> int:
     """Run a verb: a user's mistake becomes one line and exit code 2, an interrupt 130; a bug keeps its traceback."""
     logs.configure(rank=ranks.place_of(os.environ).rank, all_ranks="--log-all-ranks" in args)
     try:
-        code = verb([arg for arg in args if arg != "--log-all-ranks"])
+        code = _run(verb, [arg for arg in args if arg != "--log-all-ranks"])
         sys.stdout.flush()
         return code
     except UserError as error:
-        return refuse(str(error))
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -66,6 +76,8 @@ def guard(verb: Verb, args: Sequence[str]) -> int:
         return 0
 
 
-def refuse(sentence: str) -> int:
-    print(f"error: {sentence}", file=sys.stderr)
-    return 2
+def _run(verb: Verb, args: Sequence[str]) -> int:
+    try:
+        return verb(args)
+    except SystemExit as end:  # how tyro leaves after --help
+        return int(end.code or 0)
