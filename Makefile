@@ -23,7 +23,7 @@ bench: $(READY)
 	$(BIN)/python -m remask.benchmarks.startup
 
 clean:
-	rm -rf $(VENV) build dist remask.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis remask-demo
+	rm -rf $(VENV) build dist remask.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch goes in first: a package that asks for a range would otherwise bring another build.

@@ -6,8 +6,9 @@ from setuptools import setup
 
 FOLDERS = ("benchmarks", "data_prep", "ds_configs", "launcher", "model", "slurm")
 
-# torch is exact: a range lets another package pull a newer build. deepspeed is exact: the engine relies on behaviour that was
-# checked in this version. The young tokenizer engines are exact: they must give the same ids as Hugging Face's.
+# Exact pins. torch: a range lets another package pull a newer build. deepspeed: the engine relies on behaviour that was checked in this
+# version. gigatoken, tokie, rjieba: young, and they must give the same ids and words from release to release. tyro: its error hook is
+# declared unstable. triton, megatron-core: the newest that go with this torch and Python. ruff, mypy: a new release must not fail CI.
 TRAIN = ["torch==2.13.0", "deepspeed==0.19.8", "safetensors>=0.8,<1", "tensorboard>=2.21,<3"]
 DATA = [
     "webdataset>=1.0.2,<2",

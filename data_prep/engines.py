@@ -6,8 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-Encode = Callable[[list[str]], list[list[int]]]
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = tuple[NDArray[np.uint32], NDArray[np.int64]]
+"""Ids of all texts end to end, and how many belong to each text."""
+Encode = Callable[[list[str]], Ids]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,25 +44,46 @@ def choose_engine(tokenizer_json: str, sample: Sequence[str]) -> Engine:
     return Engine(name=_named(package), encode=fast, reason=f"same ids as tokenizers on {len(sample)} texts")
 
 
+def load_engine(name: str, tokenizer_json: str) -> Engine:
+    """The engine that `choose_engine` named, without the proof: for the workers of a run in which it was given."""
+    package = name.split()[0]
+    loaders = {"tokenizers": _load_hugging_face, **dict(FAST.values())}
+    return Engine(name=name, encode=loaders[package](tokenizer_json), reason="chosen for this run")
+
+
 def _first_difference(fast: Encode, reference: Encode, sample: list[str]) -> str | None:
-    for text, got, expected in zip(sample, fast(sample), reference(sample), strict=True):
-        if list(got) != expected:
+    for text in sample:
+        if not np.array_equal(fast([text])[0], reference([text])[0]):
             return text
-    return None
+    together, expected = fast(sample), reference(sample)
+    same = np.array_equal(together[0], expected[0]) and np.array_equal(together[1], expected[1])
+    return None if same else "all texts together"
 
 
 def _load_hugging_face(tokenizer_json: str) -> Encode:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(tokenizer_json)
-    return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+    def encode(texts: list[str]) -> Ids:
+        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        counts = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
+        return np.fromiter((i for encoding in encodings for i in encoding.ids), dtype=np.uint32, count=int(counts.sum())), counts
+
+    return encode
 
 
 def _load_gigatoken(tokenizer_json: str) -> Encode:
     import gigatoken
 
     tokenizer = gigatoken.Tokenizer.from_json(tokenizer_json)
-    return lambda texts: tokenizer.encode_batch_list(texts, parallel=False)
+
+    def encode(texts: list[str]) -> Ids:
+        layout = tokenizer.encode_batch(texts, parallel=False).layout
+        offsets = np.asarray(layout.offsets.data)
+        return np.asarray(layout.content.data)[offsets[0] : offsets[-1]], np.diff(offsets)
+
+    return encode
 
 
 def _load_tokie(tokenizer_json: str) -> Encode:
@@ -65,8 +92,13 @@ def _load_tokie(tokenizer_json: str) -> Encode:
     with tempfile.TemporaryDirectory() as folder:  # it loads from a file only
         file = Path(folder) / "tokenizer.json"
         file.write_text(tokenizer_json, encoding="utf-8")
-        tokenizer = tokie.Tokenizer.from_json(str(file))
-    return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
+        tokenizer: Any = tokie.Tokenizer.from_json(str(file))  # encode_batch_flat is missing in its stubs
+
+    def encode(texts: list[str]) -> Ids:
+        ids, counts = tokenizer.encode_batch_flat(texts, add_special_tokens=False)
+        return ids, counts.astype(np.int64)
+
+    return encode
 
 
 def _named(package: str) -> str:

@@ -5,15 +5,17 @@ Real English prose with some code in it, enough to show and test the whole path 
 
 import ast
 import importlib.util
-import json
-import os
 import sysconfig
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
+
+import orjson
+import xxhash
+
+from remask.data_prep.files import written_whole
+from remask.data_prep.processes import process_pool
 
 _TEXT_SUFFIXES = (".txt", ".rst", ".md")
 _SKIPPED_FOLDERS = {"site-packages", "__pycache__", "test", "tests", "idlelib", "lib2to3"}
@@ -22,33 +24,37 @@ _MIN_LETTERS = 0.6
 
 @dataclass(frozen=True, kw_only=True)
 class Harvest:
-    """What a harvest found."""
+    """What a harvest found; `hash` is the corpus file's xxh3."""
 
     documents: int
     text_bytes: int
     files: int
     """Files looked at, also those without a document."""
+    hash: str
 
 
 def harvest(out: Path, packages: tuple[str, ...], workers: int, progress: Callable[[int, int], None]) -> Harvest:
     """Write one JSON object a line (`text`, `source`) to `out`, in an order that depends on the packages alone.
 
-    `progress` gets (files done, files in all). The file appears under its name only when it is whole.
+    `progress` gets (files done, files in all).
     """
     files = [found for package in packages for found in _files_of(package)]
     documents = text_bytes = 0
-    partial = out.with_name(f"{out.name}.partial")
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool, partial.open("w", encoding="utf-8") as lines:
-        for done, text in enumerate(pool.map(read_document, [file for _, file in files], chunksize=32), start=1):
-            if text:
-                lines.write(json.dumps({"text": text, "source": files[done - 1][0]}, ensure_ascii=False) + "\n")
-                documents += 1
-                text_bytes += len(text.encode())
-            progress(done, len(files))
-        lines.flush()
-        os.fsync(lines.fileno())
-    partial.replace(out)
-    return Harvest(documents=documents, text_bytes=text_bytes, files=len(files))
+    digest = xxhash.xxh3_128()
+    with process_pool(workers) as pool, written_whole(out) as stream:
+        try:
+            for done, text in enumerate(pool.map(read_document, [file for _, file in files], chunksize=32), start=1):
+                if text:
+                    line = orjson.dumps({"text": text, "source": files[done - 1][0]}, option=orjson.OPT_APPEND_NEWLINE)
+                    stream.write(line)
+                    digest.update(line)
+                    documents += 1
+                    text_bytes += len(text.encode())
+                progress(done, len(files))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return Harvest(documents=documents, text_bytes=text_bytes, files=len(files), hash=digest.hexdigest())
 
 
 def read_document(file: Path) -> str:

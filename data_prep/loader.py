@@ -1,21 +1,16 @@
 """What a training run reads: how rows are packed, drawn and batched."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-Packing = Literal["full-sentences", "doc-sentences", "segment-pair", "sentence-pair"]
+from remask.data_prep.pack import PackConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """Rows and batches. The content of a batch does not depend on how many devices read it."""
 
-    packing: Packing = "full-sentences"
-    """full-sentences: rows are filled across documents; doc-sentences: never across; segment-pair, sentence-pair: two parts a row."""
-    sequence_length: int = 512
-    """Longest row in tokens, special tokens included; attention time grows with its square."""
-    short_probability: float = 0.0
-    """Share of the rows cut to a random shorter length, so that the model also sees short inputs."""
+    pack: PackConfig = field(default_factory=PackConfig)
     sentence_task: Literal["none", "nsp", "sop"] = "none"
     """Second loss on row pairs: nsp (BERT: does B follow A?), sop (ALBERT: in which order?), or none."""
     batch_rows: int = 256
@@ -24,10 +19,6 @@ class DataConfig:
     """Stretches that an epoch is cut into; the number of devices must divide it. A constant of the run."""
 
     def __post_init__(self) -> None:
-        if self.sequence_length < 8:
-            raise ValueError(f"sequence_length: {self.sequence_length} was given, it must be at least 8")
-        if not 0 <= self.short_probability <= 1:
-            raise ValueError(f"short_probability: {self.short_probability} was given, it must be from 0 to 1")
         for name in ("batch_rows", "lanes"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: {value} was given, it must be at least 1")

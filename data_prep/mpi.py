@@ -23,10 +23,11 @@ def load_mpi() -> ModuleType:
 
 
 def find_mpirun() -> Path | None:
-    """The machine's mpirun, else the one beside this Python, else None."""
-    beside = Path(sys.prefix) / "bin" / "mpirun"
-    found = shutil.which("mpirun")
-    return Path(found) if found else beside if beside.exists() else None
+    """The machine's mpirun, else the one that came with pip, else None."""
+    ours = Path(sys.prefix) / "bin"
+    elsewhere = os.pathsep.join(folder for folder in os.environ.get("PATH", "").split(os.pathsep) if Path(folder) != ours)
+    found = shutil.which("mpirun", path=elsewhere) or shutil.which("mpirun", path=str(ours))
+    return Path(found) if found else None
 
 
 def _loads(library: str) -> bool:

@@ -1,22 +1,27 @@
 """`remask VERB …`: the one dictionary of verbs, and what all of them have in common."""
 
+import errno
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 
-from remask.launcher import demo, doctor, logs, ranks, show_presets
+from remask.data_prep.errors import InputError
+from remask.launcher import demo, doctor, logs, prep, ranks, show_presets
 from remask.launcher.decode import nearest
-from remask.launcher.errors import UserError
 
 Verb = Callable[[Sequence[str]], int]
 
 VERBS: dict[str, Verb] = {
     "demo": demo.main,
     "doctor": doctor.main,
+    "prep": prep.main,
     "presets": show_presets.main,
 }
 
+_ALL_RANKS = "--log-all-ranks"
 _HELP = """\
 usage: remask [--help] [--version] VERB [OPTIONS] [--log-all-ranks]
 
@@ -37,8 +42,10 @@ example:
 
 def main(args: Sequence[str] | None = None) -> int:
     """The `remask` command."""
-    verb, *rest = (sys.argv[1:] if args is None else args) or ["--help"]
-    return guard({**VERBS, "--help": _help, "-h": _help, "--version": _version}.get(verb, _refuse_verb(verb)), rest)
+    given = list(sys.argv[1:] if args is None else args)
+    verb, *rest = [arg for arg in given if arg != _ALL_RANKS] or ["--help"]
+    found = {**VERBS, "--help": _help, "-h": _help, "--version": _version}.get(verb, _refuse_verb(verb))
+    return guard(found, rest, all_ranks=_ALL_RANKS in given)
 
 
 def _help(_: Sequence[str]) -> int:
@@ -53,27 +60,52 @@ def _version(_: Sequence[str]) -> int:
 
 def _refuse_verb(name: str) -> Verb:
     def refuse(_: Sequence[str]) -> int:
-        raise UserError(f"remask: {name!r} is no verb; {nearest(name, list(VERBS))} (see remask --help)")
+        raise InputError(f"remask: {name!r} is no verb; {nearest(name, list(VERBS))} (see remask --help)")
 
     return refuse
 
 
-def guard(verb: Verb, args: Sequence[str]) -> int:
-    """Run a verb: a user's mistake becomes one line and exit code 2, an interrupt 130; a bug keeps its traceback."""
-    logs.configure(rank=ranks.place_of(os.environ).rank, all_ranks="--log-all-ranks" in args)
+def guard(verb: Verb, args: Sequence[str], all_ranks: bool) -> int:
+    """Run a verb: a user's mistake becomes one line and exit code 2, an interrupt 130, SIGTERM 143; a bug keeps its traceback."""
+    logs.configure(rank=ranks.place_of(os.environ).rank, all_ranks=all_ranks)
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, _terminate)
     try:
-        code = _run(verb, [arg for arg in args if arg != "--log-all-ranks"])
+        code = _run(verb, args)
         sys.stdout.flush()
         return code
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except InputError as error:
+        return _fail(str(error), 2)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+        return _fail("interrupted", 130)
+    except _Terminated:
+        return _fail("terminated", 143)
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename:
+            raise
+        _drop_output()
+        return _fail("the output cannot be written (No space left on device)", 2)
+
+
+class _Terminated(BaseException):
+    """SIGTERM, raised where the program is, so that what was started is ended and what was begun is cleaned up."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
+
+
+def _fail(sentence: str, code: int) -> int:
+    print(f"error: {sentence}", file=sys.stderr)
+    return code
+
+
+def _drop_output() -> None:
+    """Nobody can read what is left in the buffer; without this Python would complain of it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(verb: Verb, args: Sequence[str]) -> int:

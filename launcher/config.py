@@ -40,17 +40,18 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed: {self.seed} was given, it must be from 0 to 2^63 - 1")
-        if self.data.sequence_length > self.model.positions:
-            raise ValueError(
-                f"data.sequence_length: {self.data.sequence_length} was given, it must be at most model.positions ({self.model.positions})"
-            )
-        if self.schedule.short_fraction and self.schedule.short_length > self.data.sequence_length:
-            longest = self.data.sequence_length
-            raise ValueError(
-                f"schedule.short_length: {self.schedule.short_length} was given, it must be at most data.sequence_length ({longest})"
-            )
-        if self.data.sentence_task == "nsp" and self.model.type_vocab < 2:
-            raise ValueError(f"model.type_vocab: {self.model.type_vocab} was given, data.sentence_task nsp needs 2")
+        longest, positions, short = self.data.pack.sequence_length, self.model.positions, self.schedule.short_length
+        if longest > positions:
+            raise ValueError(f"data.pack.sequence_length: {longest} was given, it must be at most model.positions ({positions})")
+        if self.schedule.short_fraction and short > longest:
+            raise ValueError(f"schedule.short_length: {short} was given, it must be at most data.pack.sequence_length ({longest})")
+        task, mode, rows = self.data.sentence_task, self.data.pack.mode, self.engine.micro_batch_rows
+        if task != "none" and not mode.endswith("-pair"):
+            raise ValueError(f"data.sentence_task: {task} was given, it needs data.pack.mode segment-pair or sentence-pair, not {mode}")
+        if task != "none" and self.model.type_vocab < 2:
+            raise ValueError(f"model.type_vocab: {self.model.type_vocab} was given, data.sentence_task {task} needs 2")
+        if rows is not None and rows > self.data.batch_rows:
+            raise ValueError(f"engine.micro_batch_rows: {rows} was given, it must be at most data.batch_rows ({self.data.batch_rows})")
 
 
 def preset_names() -> list[str]:
@@ -111,10 +112,9 @@ def _read_mapping(file: Path | Traversable) -> dict[str, Any]:
         ) from error
     except ValueError as error:
         raise UserError(f"{file}: {error}") from error
-    if raw is None:
-        return {}
     if not isinstance(raw, dict):
-        raise UserError(f"{file}: the file holds {type(raw).__name__}, it must hold a mapping such as 'model: {{layers: 24}}'")
+        held = "nothing" if raw is None else type(raw).__name__
+        raise UserError(f"{file}: the file holds {held}, it must hold a mapping such as 'base: bert-base'")
     return raw
 
 

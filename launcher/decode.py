@@ -21,7 +21,7 @@ def decode(cls: type[T], raw: object, origin: Origin, path: str = "") -> T:
     known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
     for key in raw:
         if key not in known:
-            raise UserError(f"{origin(join(path, key))}: {join(path, key)}: unknown key; {nearest(str(key), known)}")
+            raise UserError(f"{origin(join(path, key))}: {join(path, key) or repr(key)}: unknown key; {nearest(str(key), known)}")
     values = {key: _value(hints[key], value, origin, join(path, key)) for key, value in raw.items()}
     try:
         return cls(**values)
@@ -56,18 +56,23 @@ def _value(hint: Any, raw: object, origin: Origin, path: str) -> Any:
         return None if raw is None else _value(inner, raw, origin, path)
     if kind is Literal:
         if not any(raw == choice and type(raw) is type(choice) for choice in arguments):
-            hint_text = f"; {nearest(raw, list(arguments))}" if isinstance(raw, str) and isinstance(arguments[0], str) else ""
-            raise _wrong(origin, path, raw, f"one of {_listed(arguments)}{hint_text}")
+            close = difflib.get_close_matches(str(raw), [str(choice) for choice in arguments], n=1)
+            raise _wrong(origin, path, raw, f"one of {_listed(arguments)}{f'; did you mean {close[0]}?' if close else ''}")
         return raw
     if kind is tuple:
         if not isinstance(raw, list) or len(raw) != len(arguments):
-            raise _wrong(origin, path, raw, f"a list of {len(arguments)} values")
+            raise _wrong(origin, path, raw, f"a list of {len(arguments)} values (on the command line: --{path} A B)")
         return tuple(_value(inner, item, origin, f"{path}[{i}]") for i, (inner, item) in enumerate(zip(arguments, raw, strict=True)))
     if hint is float and type(raw) in (int, float) and math.isfinite(raw):  # type: ignore[arg-type]
         return float(raw)  # type: ignore[arg-type]
     if hint is not float and type(raw) is hint:
         return raw
-    raise _wrong(origin, path, raw, {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}[hint])
+    raise _wrong(
+        origin,
+        path,
+        raw,
+        {int: "a whole number of at most 19 digits", float: "a finite number", bool: "true or false", str: "a text"}[hint],
+    )
 
 
 def _wrong(origin: Origin, path: str, raw: object, expected: str) -> UserError:

@@ -1,12 +1,14 @@
 """`remask demo`: the whole path that exists, on this machine, with no download."""
 
+import json
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from remask.data_prep.files import hash_of, locked, written_whole
 from remask.data_prep.harvest import harvest
 from remask.launcher import logs
 from remask.launcher.config import RunConfig, dump, load
@@ -18,6 +20,7 @@ log = logging.getLogger(__name__)
 
 # Installed with remask, so never missing.
 PACKAGES = ("python", "numpy", "torch")
+MAX_WORKERS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,7 @@ class DemoOptions:
     out: Path = Path("remask-demo")
     """Folder for everything that the demo makes."""
     preset: str = "albert-tiny"
-    """Preset or YAML file of the model; the -tiny ones train in seconds on two cores."""
+    """Preset or YAML file of the model; the -tiny ones are made for two cores."""
     workers: int = os.cpu_count() or 1
     """Processes that read the corpus; changes the time, not the result."""
     dry_run: bool = False
@@ -45,34 +48,25 @@ class DemoOptions:
 def main(args: Sequence[str]) -> int:
     """run the whole path on this machine, with no download"""
     options, config = parse_with_config(DemoOptions, args, "demo", preset=DemoOptions.preset)
-    if options.workers < 1:
-        raise UserError(f"remask demo: --workers: {options.workers} was given, it must be at least 1")
+    if not 1 <= options.workers <= MAX_WORKERS:
+        raise UserError(f"remask demo: --workers: {options.workers} was given, it must be from 1 to {MAX_WORKERS}")
     if options.dry_run:
         for name, step in STEPS.items():
             print(f"# {name}: {step.__doc__}")
         print(dump(config).rstrip())
         return 0
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        logs.also_to(options.out / "demo.log")
-        for number, (name, step) in enumerate(STEPS.items(), start=1):
-            start = time.monotonic()
-            outcome = step(options, config)
-            log.info("%d/%d %s: %s (%.0f s)", number, len(STEPS), name, outcome, time.monotonic() - start)
+        with locked(options.out):
+            logs.also_to(options.out / "demo.log")
+            for number, (name, step) in enumerate(STEPS.items(), start=1):
+                start = time.monotonic()
+                outcome = step(options, config)
+                log.info("%d/%d %s: %s (%.0f s)", number, len(STEPS), name, outcome, time.monotonic() - start)
     except OSError as error:
-        raise UserError(f"remask demo: {error.filename or options.out}: {error.strerror}; choose another folder with --out") from error
+        where = error.filename or options.out
+        raise UserError(f"remask demo: {where}: {error.strerror}; mend it, or give another folder with --out") from error
     print(f"everything is in {options.out.resolve()}")
     return 0
-
-
-def make_corpus(options: DemoOptions, _: RunConfig) -> str:
-    """corpus.jsonl, the documentation of the installed Python packages, one document a source file"""
-    corpus = options.out / "corpus.jsonl"
-    if corpus.exists():
-        return f"{corpus} is there, used again"
-    with progress("corpus", "files") as report:
-        found = harvest(corpus, PACKAGES, options.workers, report)
-    return f"{found.documents:,} documents, {found.text_bytes / 1e6:.1f} MB of text from {found.files:,} files in {corpus}"
 
 
 def save_config(options: DemoOptions, config: RunConfig) -> str:
@@ -82,11 +76,27 @@ def save_config(options: DemoOptions, config: RunConfig) -> str:
         if load(str(file)) != config:
             raise UserError(f"{file}: the folder was made with another config; give the same options, or another folder with --out")
         return f"{file} is there, the same"
-    file.write_text(dump(config), encoding="utf-8")
+    with written_whole(file) as stream:
+        stream.write(dump(config).encode())
     return f"{options.preset}, {config.model.unique_parameters:,} unique parameters, in {file}"
 
 
+def make_corpus(options: DemoOptions, _: RunConfig) -> str:
+    """corpus.jsonl, the documentation of the installed Python packages, one document a source file"""
+    corpus, record = options.out / "corpus.jsonl", options.out / "corpus.json"
+    if record.exists() and corpus.is_file():
+        if json.loads(record.read_bytes()).get("hash") == hash_of(corpus):
+            return f"{corpus} is there, used again"
+        log.warning("%s is not as it was written; it is made again", corpus)
+    with progress("corpus", "files") as report:
+        found = harvest(corpus, PACKAGES, options.workers, report)
+    with written_whole(record) as stream:
+        stream.write(json.dumps(asdict(found)).encode())
+    return f"{found.documents:,} documents, {found.text_bytes / 1e6:.1f} MB of text from {found.files:,} files in {corpus}"
+
+
+# The config comes first: a folder that was made with another one is refused before any work.
 STEPS: dict[str, Callable[[DemoOptions, RunConfig], str]] = {
-    "corpus": make_corpus,
     "config": save_config,
+    "corpus": make_corpus,
 }

@@ -1,19 +1,21 @@
 """The device that trains, and the most it could do: the denominator of MFU."""
 
+import re
 import time
 from dataclasses import dataclass
 from typing import Literal
 
-# Dense tensor-core peak in TFLOP/s for the precision that trains, from NVIDIA's data sheets; the first name found in the device's counts.
+# Dense tensor-core peak in TFLOP/s for the precision that trains, from NVIDIA's data sheets, by whole words of the device's name.
+# A form with another figure (H100 NVL, V100 PCIe) must not be taken for one of these: unknown is better than a wrong MFU.
 _GPU_PEAKS = {
-    "V100": (125, "fp16"),
-    "A100": (312, "bf16"),
-    "A40": (150, "bf16"),
-    "L40S": (362, "bf16"),
-    "H100 PCIe": (756, "bf16"),
-    "H100": (989, "bf16"),
-    "H200": (989, "bf16"),
-    "B200": (2250, "bf16"),
+    r"V100-SXM\d": (125, "fp16"),
+    r"A100": (312, "bf16"),
+    r"A40": (150, "bf16"),
+    r"L40S": (362, "bf16"),
+    r"H100 PCIe": (756, "bf16"),
+    r"H100 80GB HBM3": (989, "bf16"),
+    r"H200": (989, "bf16"),
+    r"B200": (2250, "bf16"),
 }
 _MATMUL_SIZE = 1024
 _MATMUL_REPEATS = 8
@@ -45,7 +47,7 @@ def describe_device() -> Device:
             peak_source="measured",
         )
     name = torch.cuda.get_device_name(0)
-    tflops, precision = next((peak for part, peak in _GPU_PEAKS.items() if part in name), (0, ""))
+    tflops, precision = gpu_peak(name)
     return Device(
         kind="cuda",
         name=name,
@@ -54,6 +56,11 @@ def describe_device() -> Device:
         peak_precision=precision,
         peak_source="data sheet",
     )
+
+
+def gpu_peak(name: str) -> tuple[int, str]:
+    """TFLOP/s and precision by the device's name; 0 when it is not known."""
+    return next((peak for words, peak in _GPU_PEAKS.items() if re.search(rf"(?<![\w]){words}(?![\w])", name)), (0, ""))
 
 
 def _measure_cpu_flops() -> float:

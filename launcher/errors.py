@@ -1,9 +1,7 @@
-"""What a user can mend, as opposed to a bug."""
+"""A user's mistake on the command line or in a config."""
+
+from remask.data_prep.errors import InputError
 
 
-class UserError(Exception):
-    """A mistake in what was given: one sentence that says what, what is allowed and what to do. Shown without a traceback, exit code 2."""
-
-    def __init__(self, sentence: str) -> None:
-        # What was given may hold line breaks or escape sequences; the sentence stays one line and harmless on a terminal.
-        super().__init__("".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in sentence))
+class UserError(InputError):
+    """One sentence that says what was given, what is allowed and what to do."""

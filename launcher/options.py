@@ -31,7 +31,8 @@ def parse(options: type[T], args: Sequence[str], verb: str) -> T:
 def parse_with_config(options: type[T], args: Sequence[str], verb: str, preset: str) -> tuple[T, RunConfig]:
     """The options of a verb, and the config of its `--preset` with the overrides applied."""
     own, overrides = split_overrides(args)
-    config = load(_value_of("--preset", own, preset), overrides)
+    asks_for_help = "--help" in own or "-h" in own  # then the page is shown, whatever else is wrong
+    config = load(preset) if asks_for_help else load(_last_value("--preset", own, preset), overrides)
     flat = tyro.conf.arg(name="")  # --model.layers rather than --config.model.layers
     both = make_dataclass(
         "both", [("options", Annotated[options, flat]), ("config", Annotated[RunConfig, flat, tyro.conf.FlagConversionOff], config)]
@@ -45,41 +46,52 @@ def split_overrides(args: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     overrides: dict[str, Any] = {}
     rest = list(args)
     while rest:
-        name, equals, value = rest[0].partition("=")
+        name, equals, value = rest.pop(0).partition("=")
         path = name.removeprefix("--").replace("-", "_").split(".")
         if not name.startswith("--") or (len(path) == 1 and path[0] not in _SECTIONS):
-            own.append(rest.pop(0))
+            own.append(f"{name}{equals}{value}")
             continue
-        rest.pop(0)
         values = [value] if equals else []
         while not equals and rest and not rest[0].startswith("--"):
             values.append(rest.pop(0))
-        if not values:
+        if not all(values) or not values:
             raise UserError(f"command line: {'.'.join(path)}: the value is missing; write {name} VALUE")
-        inner = overrides
-        for key in path[:-1]:
-            inner = inner.setdefault(key, {})
-        inner[path[-1]] = _plain(values[0]) if len(values) == 1 else [_plain(text) for text in values]
+        _put(overrides, path, _plain(values[0]) if len(values) == 1 else [_plain(text) for text in values])
     return own, overrides
+
+
+def _put(overrides: dict[str, Any], path: list[str], value: Any) -> None:
+    """Set the value at the path; of a repeated option the last counts, as everywhere."""
+    inner = overrides
+    for depth, key in enumerate(path[:-1], start=1):
+        inner = inner.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"command line: {'.'.join(path)}: {'.'.join(path[:depth])} was given a value before, it has no keys below it")
+    if isinstance(inner.get(path[-1]), dict):
+        raise UserError(f"command line: {'.'.join(path)}: was given a value and keys below it; give one of them")
+    inner[path[-1]] = value
 
 
 def _plain(text: str) -> Any:
     """The value that the text would have in YAML; None, as Python and tyro's help write it, is null."""
     try:
-        value = strict_yaml.read(text.encode())
+        value = strict_yaml.read(text.encode(errors="surrogateescape"))
     except ValueError:
         return text
-    return None if text == "None" else text if isinstance(value, dict | list) else value
+    return None if text == "None" else text if isinstance(value, dict) else value
 
 
-def _value_of(flag: str, args: Sequence[str], default: str) -> str:
-    """The value of a flag, read ahead of tyro because the other defaults depend on it."""
+def _last_value(flag: str, args: Sequence[str], default: str) -> str:
+    """The value of a flag, read ahead of tyro because the other defaults depend on it; as with tyro the last one counts."""
+    value = default
     for i, arg in enumerate(args):
         if arg.startswith(f"{flag}="):
-            return arg.removeprefix(f"{flag}=")
-        if arg == flag and i + 1 < len(args):
-            return args[i + 1]
-    return default
+            value = arg.removeprefix(f"{flag}=")
+        elif arg == flag:
+            if i + 1 == len(args) or args[i + 1].startswith("--"):
+                raise UserError(f"{flag}: the value is missing; write {flag} VALUE")
+            value = args[i + 1]
+    return value
 
 
 def _flags(options: type[Any]) -> list[str]:
@@ -97,7 +109,8 @@ def _run_tyro(options: Any, args: Sequence[str], verb: str, description: str, fl
 def _explain(event: tyro_errors.ParseErrorEvent, flags: list[str]) -> str:
     match event:
         case tyro_errors.UnrecognizedArgs(tokens=tokens):
-            return f"{tokens[0]}: unknown option; {nearest(tokens[0], flags)}"
+            hint = nearest(tokens[0], [flag for flag in flags if flag != tokens[0]])
+            return f"{tokens[0]}: unknown option; {hint}"
         case tyro_errors.InvalidChoice(argument=argument, value=value, choices=choices):
             return f"{argument.display_name()}: {value!r} was given, it must be one of {', '.join(choices)}"
         case tyro_errors.MissingArgs(missing_arguments=missing):

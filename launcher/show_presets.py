@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remask.data_prep.files import written_whole
 from remask.launcher.config import RunConfig, dump, load, preset_names
 from remask.launcher.decode import encode
 from remask.launcher.errors import UserError
@@ -78,9 +79,11 @@ def table_of(rows: list[dict[str, Any]]) -> str:
 
 
 def _save(text: str, file: Path) -> None:
+    if file.suffix not in (".yaml", ".yml"):
+        raise UserError(f"--save: {str(file)!r} was given, the name must end in .yaml, so that --preset can load it")
     try:
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text)
+        with written_whole(file, overwrite=False) as stream:
+            stream.write(text.encode())
     except FileExistsError:
         raise UserError(f"--save: {file} exists and is not overwritten; choose another name or remove it") from None
     except OSError as error:

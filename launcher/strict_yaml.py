@@ -73,6 +73,8 @@ def read(data: bytes) -> Any:
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ValueError(f"{line}{error.problem or error.context}") from error
+    except OverflowError as error:  # an escape such as "\UFFFFFFFF"
+        raise ValueError("an escape stands for no character") from error
     except yaml.reader.ReaderError as error:
         raise ValueError(f"not a text file ({error.reason} at byte {error.position})") from error
 

@@ -5,13 +5,26 @@ from typing import Literal
 
 Sharing = Literal["none", "attention", "ffn", "all"]
 
+# Far beyond what was ever trained: a slip of the finger is told before it costs anything. Five special tokens need room.
+_BOUNDS = {
+    "vocab_size": (6, 10**7),
+    "hidden": (1, 10**6),
+    "layers": (1, 10_000),
+    "heads": (1, 10**6),
+    "ffn": (1, 10**7),
+    "groups": (1, 10_000),
+    "type_vocab": (1, 1000),
+    "positions": (1, 10**7),
+    "position_offset": (0, 1000),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
     """An encoder of the BERT family. The defaults are BERT-base."""
 
     family: Literal["bert", "roberta", "albert"] = "bert"
-    """The Hugging Face classes that the trained model opens in."""
+    """Whose names and conventions the model follows; the export chooses its Hugging Face class by it."""
     vocab_size: int = 30000
     """Entries of the tokenizer; the embedding table grows with it by `embedding` weights an entry."""
     hidden: int = 768
@@ -48,11 +61,9 @@ class EncoderConfig:
     """Added to the variance in LayerNorm; RoBERTa uses 1e-5."""
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "hidden", "layers", "heads", "ffn", "groups", "type_vocab", "positions"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name}: {value} was given, it must be at least 1")
-        if self.position_offset < 0:
-            raise ValueError(f"position_offset: {self.position_offset} was given, it must be at least 0")
+        for name, (least, most) in _BOUNDS.items():
+            if not least <= (value := getattr(self, name)) <= most:
+                raise ValueError(f"{name}: {value} was given, it must be from {least} to {most}")
         if self.hidden % self.heads:
             divisors = [n for n in range(1, min(self.hidden, 256) + 1) if self.hidden % n == 0]
             nearest = min(divisors, key=lambda n: abs(n - self.heads))

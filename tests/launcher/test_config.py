@@ -1,12 +1,15 @@
 """Presets, inheritance, strictness: a config, or one sentence."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remask.data_prep.loader import DataConfig
+from remask.data_prep.pack import PackConfig
 from remask.launcher import strict_yaml
 from remask.launcher.config import RunConfig, dump, load, preset_names
 from remask.launcher.decode import decode, encode
@@ -16,12 +19,51 @@ from remask.launcher.optimizer import OptimizerConfig
 from remask.launcher.schedule import ScheduleConfig
 from remask.model.config import EncoderConfig
 
-# The recipes' figures: batch, lr, warm-up, steps, betas, clipping, optimizer.
+BERT = {
+    "data.pack": {"mode": "segment-pair", "sequence_length": 512, "short_probability": 0.1, "seed": 1},
+    "data.sentence_task": "nsp",
+    "data.batch_rows": 256,
+    "masking": {
+        "strategy": "token", "rate": 0.15, "mask_share": 0.8, "random_share": 0.1, "max_words": 1, "refresh": "copies", "copies": 10,
+    },
+    "model.dropout": 0.1, "model.attention_dropout": 0.1, "model.init_std": 0.02, "model.activation": "gelu", "model.type_vocab": 2,
+    "model.sharing": "none", "model.vocab_size": 30000, "model.norm": "post", "model.positions": 512, "model.norm_eps": 1e-12,
+    "optimizer": {"name": "adamw", "lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01, "clip_norm": 1.0},
+    "schedule": {"steps": 1_000_000, "warmup_steps": 10_000, "shape": "linear", "short_fraction": 0.9, "short_length": 128},
+}  # fmt: skip
+ROBERTA = {
+    "data.pack": {"mode": "full-sentences", "sequence_length": 512, "short_probability": 0.0, "seed": 1},
+    "data.sentence_task": "none",
+    "data.batch_rows": 8192,
+    "masking.strategy": "token", "masking.rate": 0.15, "masking.refresh": "epoch",
+    "model.dropout": 0.1, "model.type_vocab": 1, "model.positions": 512, "model.position_offset": 2, "model.norm_eps": 1e-5,
+    "model.vocab_size": 50265, "model.sharing": "none",
+    "optimizer": {"name": "adamw", "lr": 6e-4, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01, "clip_norm": None},
+    "schedule": {"steps": 500_000, "warmup_steps": 24_000, "shape": "linear", "short_fraction": 0.0, "short_length": 128},
+}  # fmt: skip
+ALBERT = {
+    "data.pack.mode": "segment-pair", "data.pack.sequence_length": 512, "data.sentence_task": "sop", "data.batch_rows": 4096,
+    "masking.strategy": "ngram", "masking.max_words": 3, "masking.rate": 0.15, "masking.refresh": "epoch",
+    "model.dropout": 0.0, "model.attention_dropout": 0.0, "model.activation": "gelu-tanh", "model.embedding": 128,
+    "model.sharing": "all", "model.groups": 1, "model.vocab_size": 30000,
+    "optimizer": {"name": "lamb", "lr": 1.76e-3, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01, "clip_norm": 1.0},
+    "schedule": {"steps": 125_000, "warmup_steps": 3125, "shape": "linear", "short_fraction": 0.0, "short_length": 128},
+}  # fmt: skip
+BERT_BY_LAMB = {"data.batch_rows": 4096, "optimizer": ALBERT["optimizer"], "schedule": ALBERT["schedule"]}
+# Preset -> its recipe, and layers, hidden, heads, ffn.
 RECIPES = {
-    "bert-base": (256, 1e-4, 10_000, 1_000_000, (0.9, 0.999), 1.0, "adamw"),
-    "roberta-base": (8192, 6e-4, 24_000, 500_000, (0.9, 0.98), None, "adamw"),
-    "roberta-large": (8192, 4e-4, 30_000, 500_000, (0.9, 0.98), None, "adamw"),
-    "albert-xlarge": (4096, 1.76e-3, 3125, 125_000, (0.9, 0.999), 1.0, "lamb"),
+    "bert-base": (BERT, (12, 768, 12, 3072)),
+    "bert-large": (BERT, (24, 1024, 16, 4096)),
+    "bert-xlarge": ({**BERT, **BERT_BY_LAMB}, (24, 2048, 32, 8192)),
+    "roberta-base": (ROBERTA, (12, 768, 12, 3072)),
+    "roberta-large": (
+        {**ROBERTA, "optimizer": {**ROBERTA["optimizer"], "lr": 4e-4}, "schedule": {**ROBERTA["schedule"], "warmup_steps": 30_000}},
+        (24, 1024, 16, 4096),
+    ),
+    "albert-base": (ALBERT, (12, 768, 12, 3072)),
+    "albert-large": (ALBERT, (24, 1024, 16, 4096)),
+    "albert-xlarge": (ALBERT, (24, 2048, 16, 8192)),
+    "albert-xxlarge": (ALBERT, (12, 4096, 64, 16384)),
 }
 
 
@@ -37,20 +79,28 @@ def complaint(name_or_path: str, **overrides: object) -> str:
     return str(caught.value)
 
 
+def at(config: dict[str, Any], path: str) -> Any:
+    for key in path.split("."):
+        config = config[key]
+    return config
+
+
 @pytest.mark.parametrize("preset", RECIPES)
 def test_presets_carry_the_papers_figures(preset: str) -> None:
-    run = load(preset)
-    optimizer = run.optimizer
-    figures = (run.data.batch_rows, optimizer.lr, run.schedule.warmup_steps, run.schedule.steps, optimizer.betas, optimizer.clip_norm)
-    assert (*figures, optimizer.name) == RECIPES[preset]
+    recipe, shape = RECIPES[preset]
+    resolved = encode(load(preset))
+    assert {path: at(resolved, path) for path in recipe} == recipe
+    assert tuple(resolved["model"][key] for key in ("layers", "hidden", "heads", "ffn")) == shape
+    assert resolved["model"]["family"] == preset.split("-")[0]
 
 
-def test_every_preset_has_a_source_in_its_first_line() -> None:
+def test_every_preset_names_its_source_in_its_first_line() -> None:
     folder = Path(__file__).parents[2] / "launcher" / "presets"
-    names = preset_names()
-    assert len(names) == 12
-    for name in names:
-        assert (folder / f"{name}.yaml").read_text().startswith("# ")
+    assert sorted(RECIPES) == [name for name in preset_names() if "tiny" not in name]
+    for name in RECIPES:
+        assert re.match(r"# .*(Devlin|Liu|Lan) et al\. 20(18|19)", (folder / f"{name}.yaml").read_text())
+    for name in ("bert-tiny", "roberta-tiny", "albert-tiny"):
+        assert "not from a paper" in (folder / f"{name}.yaml").read_text().splitlines()[0]
 
 
 def test_file_builds_on_preset_and_overrides_lie_on_top(tmp_path: Path) -> None:
@@ -69,7 +119,7 @@ def test_unknown_key_names_file_path_and_nearest_key(tmp_path: Path) -> None:
 def test_error_in_a_base_names_the_base(tmp_path: Path) -> None:
     base = write(tmp_path, "base.yaml", "model: {layers: many}\n")
     file = write(tmp_path, "run.yaml", "base: base.yaml\nmodel: {hidden: 768}\n")
-    assert complaint(file) == f"{base}: model.layers: 'many' was given, it must be a whole number"
+    assert complaint(file) == f"{base}: model.layers: 'many' was given, it must be a whole number of at most 19 digits"
 
 
 @pytest.mark.parametrize(
@@ -84,8 +134,22 @@ def test_error_in_a_base_names_the_base(tmp_path: Path) -> None:
         ("optimizer: {lr: .inf}", "optimizer.lr: inf was given, it must be a finite number"),
         ("metrics: {tensorboard: yes}", "metrics.tensorboard: 'yes' was given, it must be true or false"),
         ("model: 3", "model: 3 was given, it must be a mapping with some of the keys family, vocab_size"),
-        ("data: {sequence_length: 1024}", "data.sequence_length: 1024 was given, it must be at most model.positions (512)"),
+        ("data: {pack: {sequence_length: 1024}}", "data.pack.sequence_length: 1024 was given, it must be at most model.positions (512)"),
         ("model: {heads: 7}", "model.heads: 7 was given, it must divide hidden"),
+        ("data: {sentence_task: sop}", "data.sentence_task: sop was given, it needs data.pack.mode segment-pair or sentence-pair"),
+        ("base: bert-base\nmodel: {type_vocab: 1}", "model.type_vocab: 1 was given, data.sentence_task nsp needs 2"),
+        ("schedule: {short_fraction: 0.5, short_length: 600}", "schedule.short_length: 600 was given, it must be at most data.pack"),
+        ("engine: {micro_batch_rows: 999}", "engine.micro_batch_rows: 999 was given, it must be at most data.batch_rows (256)"),
+        ("optimizer: {betas: [0.9, 1.0]}", "optimizer.betas: [0.9, 1.0] was given, each must be at least 0 and less than 1"),
+        (
+            "masking: {mask_share: 0.9, random_share: 0.2}",
+            "masking.random_share: 0.2 was given, with mask_share (0.9) it must be at most 1",
+        ),
+        ("masking: {rate: 0}", "masking.rate: 0.0 was given, it must be more than 0 and less than 1"),
+        ("seed: -1", "seed: -1 was given, it must be from 0 to 2^63 - 1"),
+        ('x: "\\UFFFFFFFF"', "an escape stands for no character"),
+        ('"": 2', "'': unknown key"),
+        ("", "the file holds nothing, it must hold a mapping"),
         ("model: {layers: 3, layers: 4}", "line 1: the key 'layers' stands twice"),
         ("model: [", "line 1: expected the node content"),
         ("model: !!python/object:os.system {}", "tags (tag:yaml.org,2002:python/object:os.system) are not allowed"),
@@ -132,6 +196,43 @@ def test_random_bytes_give_a_value_or_a_value_error(data: bytes) -> None:
         assert "\n" not in str(error)
 
 
+PIECES = [
+    *[
+        "model",
+        "base",
+        ": ",
+        ":",
+        "\n",
+        "  ",
+        "- ",
+        "{",
+        "}",
+        "[",
+        "]",
+        ", ",
+        "&a ",
+        "*a",
+        "!!int ",
+        "!x ",
+        "%YAML 1.1\n",
+        "---\n",
+        "...\n",
+    ],
+    *["'", '"', "\\U", "FFFFFFFF", "\\x", "\\ud800", "|", ">-", "? ", "<<", "=", "1e-4", ".inf", "0x", "9" * 30, "~", "#", "@", "`", "\t"],
+]
+fragments = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+
+
+@given(fragments)
+def test_random_pieces_of_yaml_give_a_config_or_one_sentence(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = tmp_path_factory.mktemp("pieces") / "run.yaml"
+    file.write_text(text, encoding="utf-8")
+    try:
+        assert isinstance(load(str(file)), RunConfig)
+    except UserError as error:
+        assert len(str(error).splitlines()) == 1
+
+
 known_keys = st.sampled_from(["base", "seed", "data", "model", "optimizer", "engine", "layers", "hidden", "betas", "zero_stage", "rate"])
 config_like = st.dictionaries(known_keys | st.text(max_size=6), plain | st.dictionaries(known_keys, plain, max_size=4), max_size=4)
 
@@ -167,9 +268,9 @@ runs = st.builds(
     seed=st.integers(0, 2**63 - 1),
     model=models,
     optimizer=optimizers,
-    data=st.builds(DataConfig, sequence_length=st.integers(8, 512), batch_rows=st.integers(1, 10**9)),
+    data=st.builds(DataConfig, pack=st.builds(PackConfig, sequence_length=st.integers(8, 512)), batch_rows=st.integers(64, 10**9)),
     schedule=st.builds(ScheduleConfig, warmup_steps=st.integers(0, 100), steps=st.integers(100, 10**12)),
-    engine=st.builds(EngineConfig, zero_stage=st.sampled_from([1, 2, 3]), micro_batch_rows=st.none() | st.integers(1, 4096)),
+    engine=st.builds(EngineConfig, zero_stage=st.sampled_from([1, 2, 3]), micro_batch_rows=st.none() | st.integers(1, 64)),
 )
 
 

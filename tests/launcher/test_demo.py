@@ -5,6 +5,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from conftest import REMASK
+
+from remask.data_prep.files import locked
 from remask.launcher.config import load
 
 Remask = Callable[..., subprocess.CompletedProcess[str]]
@@ -18,7 +21,7 @@ def test_demo_makes_a_corpus_and_a_config_and_uses_them_again(remask: Remask, tm
     assert sum(len(document["text"]) for document in documents) > 5_000_000
     assert {document["source"].split("/")[0] for document in documents} == {"python", "numpy", "torch"}
     assert load(str(tmp_path / "run" / "config.yaml")).model.layers == 2
-    assert "1/2 corpus" in (tmp_path / "run" / "demo.log").read_text()
+    assert "2/2 corpus" in (tmp_path / "run" / "demo.log").read_text()
 
     stamp = (tmp_path / "run" / "corpus.jsonl").stat().st_mtime_ns
     second = remask("demo", "--out", "run", "--model.layers", "2")
@@ -28,6 +31,22 @@ def test_demo_makes_a_corpus_and_a_config_and_uses_them_again(remask: Remask, tm
     other = remask("demo", "--out", "run")
     assert other.returncode == 2 and "made with another config" in other.stderr
     assert load(str(tmp_path / "run" / "config.yaml")).model.layers == 2
+
+
+def test_a_damaged_corpus_is_noticed_and_made_again(remask: Remask, tmp_path: Path) -> None:
+    assert remask("demo").returncode == 0
+    corpus = tmp_path / "remask-demo" / "corpus.jsonl"
+    whole = corpus.read_bytes()
+    corpus.write_bytes(whole[: len(whole) // 2])
+    assert "is not as it was written; it is made again" in remask("demo").stderr
+    assert corpus.read_bytes() == whole
+
+
+def test_two_demos_in_one_folder_do_not_meet(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"):
+        result = subprocess.run([REMASK, "demo", "--out", "run"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2 and "another remask is at work in this folder" in result.stderr
+    assert not (tmp_path / "run" / "config.yaml").exists()
 
 
 def test_dry_run_shows_steps_and_config_and_writes_nothing(remask: Remask, tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """The doctor's rows, and that it notices what is broken."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_missing_compilers_slurm_and_small_limits_are_told(monkeypatch: pytest.M
     assert parallel.check_slurm().status == "note"
     monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 4096))
     assert machine.check_open_files().remedy.startswith("ulimit -n 4096")
-    monkeypatch.setattr("shutil.disk_usage", lambda _: os.terminal_size((0, 0)) and type("Usage", (), {"free": 10**8}))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**8))
     assert [machine.check_disk().status, machine.check_shared_memory().status] == ["warn", "warn"]
 
 
@@ -93,13 +93,50 @@ def test_a_foreign_apex_is_pointed_out(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_check_that_breaks_is_a_failing_row() -> None:
-    row = doctor._run("disk", lambda: 1 / 0)  # type: ignore[arg-type, return-value]
-    assert (row.name, row.status) == ("disk", "fail") and "ZeroDivisionError" in row.found
+    for name, status in (("deepspeed", "fail"), ("disk", "warn")):
+        row = doctor._run(name, lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+        assert (row.name, row.status) == (name, status) and "ZeroDivisionError" in row.found
 
 
 def test_a_row_that_is_not_ok_must_carry_a_remedy() -> None:
     with pytest.raises(ValueError, match="must say what to do"):
         Check(name="disk", status="fail", found="full")
+
+
+def test_locks_are_looked_for_where_torch_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert str(tmp_path) in parallel.check_extension_locks().found
+
+
+@pytest.mark.dist
+def test_what_lies_in_the_working_folder_does_not_disturb(remask: Remask, tmp_path: Path) -> None:
+    (tmp_path / "remask").mkdir()
+    (tmp_path / "remask" / "__init__.py").write_text("raise RuntimeError('hijacked')")
+    (tmp_path / "json.py").write_text("raise RuntimeError('hijacked')")
+    result = remask("doctor")
+    assert result.returncode == 0 and "hijacked" not in result.stdout + result.stderr
+
+
+def test_probes_do_not_join_the_job_that_they_run_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "7")
+    monkeypatch.setenv("RANK", "7")
+    monkeypatch.setenv("SLURM_CONF", "/here/slurm.conf")
+    _, output = run_bounded(["env"], seconds=10)
+    assert "SLURM_PROCID" not in output and "\nRANK=" not in output and "SLURM_CONF=/here/slurm.conf" in output
+
+
+def test_an_interrupt_ends_the_bounded_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[str]] = []
+
+    def interrupted(process: "subprocess.Popen[str]", timeout: float | None = None) -> None:
+        started.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_bounded(["sleep", "60"], seconds=30, environments=[{}, {}])
+    assert started[0].wait(timeout=10) == -9
 
 
 def test_bounded_processes_end_with_their_children() -> None:

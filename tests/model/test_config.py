@@ -85,6 +85,10 @@ def test_unique_parameters_equal_hugging_faces_model(preset: str) -> None:
     assert model.unique_parameters == count
 
 
+def test_pre_norm_counts_its_final_norm() -> None:
+    assert EncoderConfig(**BASE, norm="pre").unique_parameters - EncoderConfig(**BASE).unique_parameters == 2 * 768
+
+
 def test_layer_map_shares_what_it_says() -> None:
     four = {**BASE, "layers": 4}
     assert EncoderConfig(**four).layer_map == ((0, 0), (1, 1), (2, 2), (3, 3))
@@ -100,7 +104,7 @@ def test_layer_map_shares_what_it_says() -> None:
         ({"embedding": 1000}, "embedding: 1000 was given, it must be from 1 to hidden"),
         ({"groups": 2}, "groups: 2 was given but sharing is none"),
         ({"groups": 13, "sharing": "all"}, "groups: 13 was given, it must be at most layers"),
-        ({"layers": 0}, "layers: 0 was given, it must be at least 1"),
+        ({"layers": 0}, "layers: 0 was given, it must be from 1 to 10000"),
         ({"dropout": float("nan")}, "dropout: nan was given"),
         ({"init_std": float("inf")}, "init_std: inf was given"),
     ],

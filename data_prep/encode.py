@@ -1,0 +1,139 @@
+"""Documents to one stream of ids that knows where its sentences and documents end.
+
+Sentences are found in the text, and their ends carried over to tokens in the way that is exact for the tokenizer: by the bytes that ids
+stand for, by encoding sentences one by one, or by the offsets that Hugging Face's tokenizers tell.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from remask.data_prep.engines import Engine
+from remask.data_prep.sentences import sentence_ends
+from remask.data_prep.tokenizer import Vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """A stream of tokens; positions are one past a last token, rising, and every document's end is among the sentences'."""
+
+    ids: NDArray[np.uint32]
+    sentences: NDArray[np.int64]
+    documents: NDArray[np.int64]
+
+
+EncodeDocuments = Callable[[list[bytes]], Encoded]
+
+
+def document_encoder(vocabulary: Vocabulary, engine: Engine) -> EncodeDocuments:
+    """The exact way for this tokenizer.
+
+    A special token's name that stands in a text, such as [MASK], is text: it is broken by a space, for it must not become the token.
+    """
+    encode = _exact_encoder(vocabulary, engine)
+    special = np.zeros(len(vocabulary.pieces), dtype=np.bool_)
+    special[[i for role, i in vocabulary.specials.items() if role != "unk"]] = True
+    names = [vocabulary.pieces[i].encode() for i in np.flatnonzero(special)]
+
+    def encode_text_alone(documents: list[bytes]) -> Encoded:
+        encoded = encode(documents)
+        return encode([_broken(document, names) for document in documents]) if special[encoded.ids].any() else encoded
+
+    return encode_text_alone
+
+
+def _broken(document: bytes, names: list[bytes]) -> bytes:
+    for name in names:
+        document = document.replace(name, name[:1] + b" " + name[1:])
+    return document
+
+
+def _exact_encoder(vocabulary: Vocabulary, engine: Engine) -> EncodeDocuments:
+    if vocabulary.is_byte_level:
+        lengths = np.array([len(piece) for piece in vocabulary.pieces], dtype=np.int64)
+        return lambda documents: _encode_by_bytes(documents, engine, lengths)
+    if vocabulary.splits_at_spaces_and_punctuation:
+        return lambda documents: _encode_by_sentence(documents, engine)
+    return _offset_encoder(vocabulary)
+
+
+def _encode_by_bytes(documents: list[bytes], engine: Engine, lengths: NDArray[np.int64]) -> Encoded:
+    ids, counts = engine.encode([document.decode() for document in documents])
+    ends = [sentence_ends(document) for document in documents]
+    text_ends = np.cumsum([len(document) for document in documents])
+    flat = np.concatenate([end + (text_end - len(document)) for end, text_end, document in zip(ends, text_ends, documents, strict=True)])
+    sentences = _tokens_at_bytes(ids, lengths, flat, text_ends)
+    return _joined(ids, sentences, np.cumsum(counts))
+
+
+@numba.njit(cache=True)
+def _tokens_at_bytes(ids, lengths, byte_ends, text_ends):  # type: ignore[no-untyped-def]
+    """For each byte position, how many tokens begin before it; what is behind a text's last sentence belongs to that sentence."""
+    tokens = np.empty(len(byte_ends), dtype=np.int64)
+    token = byte = text = 0
+    for i in range(len(byte_ends)):
+        while token < len(ids) and byte < byte_ends[i]:
+            byte += lengths[ids[token]]
+            token += 1
+        while text < len(text_ends) and text_ends[text] < byte_ends[i]:
+            text += 1
+        if i + 1 == len(byte_ends) or byte_ends[i + 1] > text_ends[text]:
+            while token < len(ids) and byte < text_ends[text]:
+                byte += lengths[ids[token]]
+                token += 1
+        tokens[i] = token
+    return tokens
+
+
+def _encode_by_sentence(documents: list[bytes], engine: Engine) -> Encoded:
+    texts: list[str] = []
+    sizes = []
+    for document in documents:
+        begin = 0
+        ends = sentence_ends(document).tolist()
+        for end in ends:
+            texts.append(document[begin:end].decode())
+            begin = end
+        sizes.append(len(ends))
+    ids, counts = engine.encode(texts)
+    sentences = np.cumsum(counts)
+    document_ends = np.concatenate(([0], sentences))[np.cumsum(sizes)]
+    return _joined(ids, sentences, document_ends)
+
+
+def _offset_encoder(vocabulary: Vocabulary) -> EncodeDocuments:
+    from tokenizers import Tokenizer
+
+    tokenizer: Any = Tokenizer.from_str(vocabulary.text)
+
+    def encode(documents: list[bytes]) -> Encoded:
+        encodings = tokenizer.encode_batch([document.decode() for document in documents], add_special_tokens=False)
+        sentences, counts = [], []
+        begin = 0
+        for document, encoding in zip(documents, encodings, strict=True):
+            starts = np.array([offset[0] for offset in encoding.offsets], dtype=np.int64)
+            sentences.append(begin + np.searchsorted(starts, _character_ends(document), side="left"))
+            counts.append(len(encoding))
+            begin += len(encoding)
+        ids = np.fromiter((i for encoding in encodings for i in encoding.ids), dtype=np.uint32, count=begin)
+        return _joined(ids, np.concatenate(sentences) if sentences else np.empty(0, np.int64), np.cumsum(counts))
+
+    return encode
+
+
+def _character_ends(document: bytes) -> NDArray[np.int64]:
+    """Sentence ends counted in characters, as Python counts them."""
+    ends = sentence_ends(document)
+    first_bytes = (np.frombuffer(document, dtype=np.uint8) & 0xC0) != 0x80
+    return np.concatenate(([0], np.cumsum(first_bytes)))[ends]
+
+
+def _joined(ids: NDArray[np.uint32], sentences: NDArray[np.int64], documents: NDArray[np.int64]) -> Encoded:
+    """Each position once, documents' ends among the sentences', nothing for texts without tokens."""
+    documents = np.unique(documents)
+    sentences = np.union1d(sentences, documents)
+    return Encoded(ids=ids, sentences=sentences[sentences > 0], documents=documents[documents > 0])

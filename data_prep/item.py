@@ -1,0 +1,153 @@
+"""One work item of the offline stage, start to end: a pure function of its pieces of the corpus and the config."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from remask.data_prep.clean import CleanConfig, clean, is_held_out
+from remask.data_prep.corpus import Piece
+from remask.data_prep.encode import EncodeDocuments, document_encoder
+from remask.data_prep.engines import load_engine
+from remask.data_prep.pack import PackConfig
+from remask.data_prep.readers import line_number, read
+from remask.data_prep.shards import Shard, ShardWriter
+from remask.data_prep.stream import RowStream
+from remask.data_prep.tokenizer import Vocabulary
+from remask.data_prep.tokenizer import load as load_tokenizer
+from remask.data_prep.words import continuation_tables
+
+_BATCH_BYTES = 4 << 20
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a worker needs to know to scan or to build one item."""
+
+    index: int
+    pieces: tuple[Piece, ...]
+    clean: CleanConfig
+    pack: PackConfig
+    block_rows: int
+    tokenizer: Path
+    engine: str
+    out: Path
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """What was met in an item, by source."""
+
+    documents: dict[str, Counter[str]] = field(default_factory=dict)
+    """Source -> kept, text_bytes, and dropped documents by reason."""
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    """Reason -> the first places where it was met."""
+
+    def of(self, source: str) -> Counter[str]:
+        return self.documents.setdefault(source, Counter())
+
+
+@lru_cache(maxsize=1)
+def _tools(tokenizer: Path, engine: str) -> tuple[Vocabulary, EncodeDocuments, tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Loaded once a process."""
+    vocabulary = load_tokenizer(tokenizer)
+    return vocabulary, document_encoder(vocabulary, load_engine(engine, vocabulary.text)), continuation_tables(vocabulary)
+
+
+def documents_of(job: Job, counts: Counts) -> Iterator[tuple[str, bytes]]:
+    """(source, cleaned text) of every document that cleaning keeps; the others are counted by reason."""
+    for piece in job.pieces:
+        counted = counts.of(piece.source)
+        for document in read(piece):
+            data, reason = (b"", document.problem) if document.problem else clean(document.text, job.clean)
+            if reason:
+                counted[reason] += 1
+                examples = counts.examples.setdefault(reason, [])
+                if len(examples) < _EXAMPLES:
+                    examples.append(f"{piece.file}, line {line_number(piece, document.position)}")
+            else:
+                yield piece.source, data
+
+
+def scan(job: Job) -> NDArray[np.uint64]:
+    """The hash of each document that cleaning keeps, in order: what duplicates are found by."""
+    return np.fromiter((xxhash.xxh3_64_intdigest(data) for _, data in documents_of(job, Counts())), dtype=np.uint64)
+
+
+def build(job: Job, duplicate: NDArray[np.bool_]) -> dict[str, Any]:
+    """Write the item's shards, and return the record of what is in them as plain values."""
+    counts = Counts()
+    splits = {name: _Split(name, job) for name in ("train", "validation")}
+    try:
+        for number, (source, data) in enumerate(documents_of(job, counts)):
+            if duplicate[number]:
+                counts.of(source)["duplicate"] += 1
+                continue
+            held_out = is_held_out(xxhash.xxh3_64_intdigest(data), job.clean.validation_share)
+            splits["validation" if held_out else "train"].add(source, data, counts)
+        shards = {name: split.close(counts) for name, split in splits.items()}
+    except BaseException:
+        for split in splits.values():
+            split.abandon()
+        raise
+    return {
+        "index": job.index,
+        "documents": {source: dict(sorted(counter.items())) for source, counter in counts.documents.items()},
+        "examples": counts.examples,
+        "lengths": {name: split.lengths for name, split in splits.items()},
+        "shards": {name: shard and dataclasses.asdict(shard) for name, shard in shards.items()},
+    }
+
+
+class _Split:
+    """The documents of an item that go into one shard; the file is made when the first one comes."""
+
+    def __init__(self, name: str, job: Job) -> None:
+        self.job, self.path = job, job.out / f"{name}-{job.index:05d}.tar"
+        self.stream: RowStream | None = None
+        self.batch: list[bytes] = []
+        self.batch_bytes = 0
+        self.source = ""
+
+    @property
+    def lengths(self) -> dict[int, int]:
+        """Row length -> rows."""
+        return {} if self.stream is None else {int(n): int(self.stream.lengths[n]) for n in np.flatnonzero(self.stream.lengths)}
+
+    def add(self, source: str, data: bytes, counts: Counts) -> None:
+        if source != self.source or self.batch_bytes >= _BATCH_BYTES:
+            self._flush(counts)
+            self.source = source
+        self.batch.append(data)
+        self.batch_bytes += len(data)
+
+    def close(self, counts: Counts) -> Shard | None:
+        self._flush(counts)
+        if self.stream is None:
+            return None
+        self.stream.close()
+        return self.stream.writer.close()
+
+    def abandon(self) -> None:
+        if self.stream is not None:
+            self.stream.writer.abandon()
+
+    def _flush(self, counts: Counts) -> None:
+        if not self.batch:
+            return
+        vocabulary, encode, tables = _tools(self.job.tokenizer, self.job.engine)
+        if self.stream is None:
+            separator = vocabulary.specials["sep"]
+            self.stream = RowStream(ShardWriter(self.path), self.job.pack, self.job.block_rows, separator, vocabulary.id_dtype)
+        encoded = encode(self.batch)
+        self.stream.add(encoded, tables)
+        counts.of(self.source).update(kept=len(self.batch), text_bytes=self.batch_bytes, tokens=len(encoded.ids))
+        self.batch, self.batch_bytes = [], 0

@@ -1,0 +1,244 @@
+"""The offline stage: a corpus becomes a shard set, once.
+
+The corpus is cut into work items by names and sizes alone. Each item is scanned for its documents' hashes, duplicates are marked over all
+items, and each item is built into its own shards. Every step leaves a file that appears whole or not at all, so a run that was killed
+goes on where it stopped, and ends with the same bytes whoever did the work.
+
+    OUT/.prep/plan.json        what this folder is for: config, files and sizes; another one is refused
+    OUT/.prep/scan-00000.npy   hashes of an item's documents
+    OUT/.prep/item-00000.json  record of a finished item
+    OUT/train-00000.tar …      its shards
+    OUT/manifest.json          written last
+"""
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from remask.data_prep import item, manifest
+from remask.data_prep.clean import CleanConfig
+from remask.data_prep.corpus import Piece, Source, plan
+from remask.data_prep.duplicates import mark_duplicates
+from remask.data_prep.engines import choose_engine
+from remask.data_prep.errors import InputError
+from remask.data_prep.files import locked, written_whole
+from remask.data_prep.item import Job
+from remask.data_prep.manifest import Manifest
+from remask.data_prep.pack import PackConfig
+from remask.data_prep.tokenizer import Vocabulary
+from remask.data_prep.tokenizer import load as load_tokenizer
+from remask.data_prep.workers import Workers
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[str, int, int], None]
+"""(stage, bytes of the corpus done, bytes in all)"""
+
+_SAMPLE_ITEMS, _SAMPLE_DOCUMENTS = 4, 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepConfig:
+    """What the shards are made from, and how."""
+
+    sources: tuple[Source, ...]
+    tokenizer: Path
+    pack: PackConfig = field(default_factory=PackConfig)
+    clean: CleanConfig = field(default_factory=CleanConfig)
+    block_rows: int = 512
+    """Rows of one tar sample: fewer shuffle better, more read faster; from 256 on there is no difference in speed."""
+    shard_mb: int = 512
+    """MB of stored text that become one shard; a small corpus is cut finer, so that all cores have work."""
+
+    def __post_init__(self) -> None:
+        for name in ("block_rows", "shard_mb"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name}: {value} was given, it must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run made, and what it could not."""
+
+    manifest: Manifest | None
+    """None if an item failed: then there is no set yet."""
+    failures: dict[int, str]
+    """Item -> why it failed, with its files."""
+    built: int
+    """Items built by this run; the others were there."""
+
+
+def prepare(config: PrepConfig, out: Path, workers: Workers, report: Report) -> Outcome:
+    """Make the set in `out`, or what is missing of it."""
+    vocabulary = load_tokenizer(config.tokenizer)
+    vocabulary.specials  # noqa: B018 (a missing one is told before any work)
+    with locked(out):
+        jobs = _jobs(config, vocabulary, out)
+        sizes = [sum(piece.stored_bytes for piece in job.pieces) for job in jobs]
+        missing = [job for job in jobs if not _is_built(job)]
+        failures: dict[int, str] = {}
+        if missing:
+            to_scan = [job for job in jobs if not _scan_file(job).exists()]
+            failures = _run(workers, _scan_and_save, [(job,) for job in to_scan], "scan", sizes, report)
+        if missing and not failures:
+            engine = _proven_engine(vocabulary, jobs)
+            marks = list(_duplicates(jobs, config.clean))
+            tasks = [(dataclasses.replace(job, engine=engine), marks[job.index]) for job in missing]
+            failures = _run(workers, _build_and_save, tasks, "build", sizes, report)
+        made = None if failures else _compose(config, vocabulary, jobs)
+        if made is not None:
+            manifest.write(made, out)
+    return Outcome(manifest=made, failures=failures, built=len(missing) - len(failures))
+
+
+def item_bytes(corpus_bytes: int, shard_mb: int) -> int:
+    """Stored bytes of one item: the shard's, or less so that a small corpus has at least 32 items of at least 2 MB."""
+    return min(shard_mb * 10**6, max(2 * 10**6, corpus_bytes // 32))
+
+
+def _jobs(config: PrepConfig, vocabulary: Vocabulary, out: Path) -> list[Job]:
+    """The work list, the same on every start; the folder remembers it and refuses another."""
+    whole = plan(config.sources, 1 << 62)
+    total = sum(piece.stored_bytes for pieces in whole for piece in pieces)
+    items = plan(config.sources, item_bytes(total, config.shard_mb))
+    described = orjson.loads(
+        orjson.dumps({**_settings(config, vocabulary), "items": [list(map(dataclasses.asdict, pieces)) for pieces in items]})
+    )
+    file = out / ".prep" / "plan.json"
+    if not file.exists():
+        with written_whole(out / "tokenizer.json") as stream:
+            stream.write(vocabulary.text.encode())
+        file.parent.mkdir(exist_ok=True)
+        manifest.save(file, described)
+    elif (before := orjson.loads(file.read_bytes())) != described:
+        raise InputError(f"{out}: made with {_difference(before, described)}; give the same options and corpus, or another folder")
+    tokenizer = out / "tokenizer.json"
+    return [_job(index, pieces, config, tokenizer, out) for index, pieces in enumerate(items)]
+
+
+def _job(index: int, pieces: tuple[Piece, ...], config: PrepConfig, tokenizer: Path, out: Path) -> Job:
+    return Job(
+        index=index,
+        pieces=pieces,
+        clean=config.clean,
+        pack=config.pack,
+        block_rows=config.block_rows,
+        tokenizer=tokenizer,
+        engine="",
+        out=out,
+    )
+
+
+def _settings(config: PrepConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name != "tokenizer"}
+    return {**settings, "tokenizer_hash": vocabulary.digest}
+
+
+def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The first thing that is not the same, in words."""
+    for name in now:
+        if before.get(name) != now[name]:
+            if name == "items":
+                return "other files in the corpus, or files of other sizes"
+            if isinstance(now[name], dict) and isinstance(before.get(name), dict):
+                inner = next(key for key in now[name] if before[name].get(key) != now[name][key])
+                return f"{name}.{inner} {before[name].get(inner)!r}, now it is {now[name][inner]!r}"
+            return f"{name} {before.get(name)!r}, now it is {now[name]!r}"
+    return "another version of remask"
+
+
+def _scan_file(job: Job) -> Path:
+    return job.out / ".prep" / f"scan-{job.index:05d}.npy"
+
+
+def _record_file(job: Job) -> Path:
+    return job.out / ".prep" / f"item-{job.index:05d}.json"
+
+
+def _is_built(job: Job) -> bool:
+    """Whether the item's record and shards are there, the shards with the sizes that the record says."""
+    try:
+        record = orjson.loads(_record_file(job).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return False
+    shards = [shard for shard in record["shards"].values() if shard]
+    files = [(job.out / shard["name"], shard["bytes"]) for shard in shards]
+    return all(file.exists() and file.stat().st_size == size for file, size in files)
+
+
+def _scan_and_save(job: Job) -> None:
+    with written_whole(_scan_file(job)) as stream:
+        np.save(stream, item.scan(job))
+
+
+def _build_and_save(job: Job, duplicate: NDArray[np.bool_]) -> None:
+    manifest.save(_record_file(job), item.build(job, duplicate))
+
+
+def _duplicates(jobs: list[Job], config: CleanConfig) -> Iterator[NDArray[np.bool_]]:
+    hashes = [np.load(_scan_file(job), mmap_mode="r") for job in jobs]
+    if config.exact_duplicates == "keep":
+        yield from (np.zeros(len(array), dtype=np.bool_) for array in hashes)
+    else:
+        yield from mark_duplicates(hashes)
+
+
+def _proven_engine(vocabulary: Vocabulary, jobs: list[Job]) -> str:
+    """The fastest engine that encodes a sample of this very corpus as Hugging Face's tokenizers do."""
+    chosen = [jobs[i] for i in sorted({len(jobs) * k // _SAMPLE_ITEMS for k in range(_SAMPLE_ITEMS)})]
+    sample = [
+        data.decode()
+        for job in chosen
+        for _, (_, data) in zip(range(_SAMPLE_DOCUMENTS), item.documents_of(job, item.Counts()), strict=False)
+    ]
+    if not sample:
+        raise InputError("no document is left after cleaning; look at the corpus, and at --clean.min-characters")
+    engine = choose_engine(vocabulary.text, sample)
+    log.info("tokenizer engine: %s (%s)", engine.name, engine.reason)
+    return engine.name
+
+
+def _run(
+    workers: Workers, work: Callable[..., None], tasks: list[tuple[Any, ...]], stage: str, sizes: list[int], report: Report
+) -> dict[int, str]:
+    """Do the tasks, each starting with its job; what failed for good is returned with its files."""
+    done = total = sum(sizes)
+    done -= sum(sizes[task[0].index] for task in tasks)
+    failures = {}
+    for task, error in workers.run(work, tasks):
+        job: Job = task[0]
+        if error:
+            failures[job.index] = f"{', '.join(sorted({piece.file for piece in job.pieces}))}: {error}"
+            log.error("item %d failed: %s", job.index, failures[job.index])
+        done += sizes[job.index]
+        report(stage, done, total)
+    return failures
+
+
+def _compose(config: PrepConfig, vocabulary: Vocabulary, jobs: list[Job]) -> Manifest:
+    records = [orjson.loads(_record_file(job).read_bytes()) for job in jobs]
+    documents: dict[str, Counter[str]] = {}
+    for record in records:
+        for source, counts in record["documents"].items():
+            documents.setdefault(source, Counter()).update(counts)
+    shards = {
+        split: tuple(manifest.shard_of(record["shards"][split]) for record in records if record["shards"][split])
+        for split in ("train", "validation")
+    }
+    return Manifest(
+        schema=manifest.SCHEMA,
+        config=_settings(config, vocabulary),
+        tokenizer_hash=vocabulary.digest,
+        vocab_size=len(vocabulary.pieces),
+        specials=vocabulary.specials,
+        documents={source: dict(sorted(counts.items())) for source, counts in documents.items()},
+        **shards,
+    )

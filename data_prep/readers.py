@@ -1,0 +1,259 @@
+"""A piece of a file to documents. What cannot be read is a document with a problem: counted, never a crash and never silence."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import orjson
+import zstandard
+
+from remask.data_prep.corpus import Format, Piece
+from remask.data_prep.errors import InputError
+
+MAX_DOCUMENT_BYTES = 64 << 20
+"""A longer line or document is dropped and counted: it is a file without line ends more often than a text."""
+
+_READ_BYTES = 1 << 20
+
+
+class Document(NamedTuple):
+    """One text, or the problem that stands in its place; `position` is the byte where it starts, counted after decompression."""
+
+    position: int
+    text: str = ""
+    problem: str = ""
+
+
+def read(piece: Piece) -> Iterator[Document]:
+    """The documents whose first byte lies in the piece."""
+    return _READERS[piece.format](piece)
+
+
+def line_number(piece: Piece, position: int) -> int:
+    """The line that a position stands on, counted anew: asked only for the few examples in a report."""
+    lines = 1
+    with _open(piece) as stream:
+        try:
+            while position > 0 and (data := stream.read(min(position, _READ_BYTES))):
+                lines += data.count(b"\n")
+                position -= len(data)
+        except (EOFError, OSError, zlib.error):
+            pass  # the damage itself is what the example is about
+    return lines
+
+
+def _read_jsonl(piece: Piece) -> Iterator[Document]:
+    for position, line, problem in _lines(piece):
+        if problem:
+            yield Document(position, problem=problem)
+        elif position >= piece.end and not piece.compressed:
+            return
+        elif line.strip():
+            yield _parse_json(position, line, piece.field)
+
+
+def _parse_json(position: int, line: bytes, field: str) -> Document:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return Document(position, problem="broken-json" if _is_utf8(line) else "invalid-utf8")
+    if not isinstance(value, dict):
+        return Document(position, problem="not-an-object")
+    return _of_value(position, value.get(field))
+
+
+def _of_value(position: int, text: Any) -> Document:
+    if isinstance(text, str):
+        return Document(position, text)
+    return Document(position, problem="no-text" if text is None else "text-not-a-string")
+
+
+def _read_text(piece: Piece) -> Iterator[Document]:
+    """Documents stand between blank lines; one that starts in the piece is read to its end beyond it."""
+    gathered: list[bytes] = []
+    size = first = 0
+    ours = piece.start == 0  # else the lines up to the first blank one belong to the piece before
+    for position, line, problem in _lines(piece, from_line_before=True):
+        blank = not problem and not line.strip()
+        if blank or problem:
+            if gathered:
+                yield _decode(first, b"".join(gathered), size)
+            gathered, size, ours = [], 0, True
+            if problem:
+                yield Document(position, problem=problem)
+            continue
+        if not gathered and position >= piece.end and not piece.compressed:
+            return
+        if ours and position >= piece.start:
+            first = first if gathered else position
+            size += len(line)
+            gathered.append(line if size <= MAX_DOCUMENT_BYTES else b"")
+    if gathered:
+        yield _decode(first, b"".join(gathered), size)
+
+
+def _read_file(piece: Piece) -> Iterator[Document]:
+    with _open(piece) as stream:
+        try:
+            data = stream.read(MAX_DOCUMENT_BYTES + 1)
+        except (EOFError, OSError, zlib.error):
+            yield Document(0, problem="truncated")
+            return
+    yield _decode(0, data, len(data))
+
+
+def _read_parquet(piece: Piece) -> Iterator[Document]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(piece.file)
+    except (pyarrow.ArrowInvalid, OSError):
+        if piece.start == 0:
+            yield Document(0, problem="broken-parquet")
+        return
+    if piece.field not in file.schema_arrow.names:
+        raise InputError(f"{piece.file}: no column {piece.field!r}; it has {', '.join(file.schema_arrow.names)}")
+    for group in range(file.num_row_groups):
+        column = file.metadata.row_group(group).column(0)
+        first_byte = min(offset for offset in (column.data_page_offset, column.dictionary_page_offset) if offset)
+        if piece.start <= first_byte < piece.end:
+            for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[piece.field]):
+                for text in batch.column(0).to_pylist():
+                    yield _of_value(first_byte, text)
+
+
+def _decode(position: int, data: bytes, size: int) -> Document:
+    if size > MAX_DOCUMENT_BYTES:
+        return Document(position, problem="too-long")
+    return Document(position, data.decode()) if _is_utf8(data) else Document(position, problem="invalid-utf8")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _lines(piece: Piece, from_line_before: bool = False) -> Iterator[tuple[int, bytes, str]]:
+    """(position, line, problem) of each line that starts at or after the piece's start, to the end of the file.
+
+    With `from_line_before` the line that holds the byte before the start comes first, whole, so that one can tell whether it is blank.
+    """
+    with _open(piece) as stream:
+        position = 0
+        if piece.start and not piece.compressed:
+            position = stream.seek(_line_start(stream, piece.start - 1))
+            if not from_line_before:
+                position += len(stream.readline())
+        while True:
+            try:
+                line = stream.readline(MAX_DOCUMENT_BYTES + 1)
+                if len(line) > MAX_DOCUMENT_BYTES:
+                    yield position, b"", "too-long"
+                    while line and not line.endswith(b"\n"):
+                        position += len(line)
+                        line = stream.readline(_READ_BYTES)
+                    position += len(line)
+                    continue
+            except (EOFError, OSError, zlib.error):
+                yield position, b"", "truncated"
+                return
+            if not line:
+                return
+            yield position, line, ""
+            position += len(line)
+
+
+def _line_start(stream: BinaryIO, position: int) -> int:
+    """Where the line begins that holds this byte."""
+    while position > 0:
+        begin = max(0, position - _READ_BYTES)
+        stream.seek(begin)
+        found = stream.read(position - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        position = begin
+    return 0
+
+
+def _open(piece: Piece) -> BinaryIO:
+    """The file's bytes, decompressed; of a compressed one, what the first `end` stored bytes hold."""
+    stored = Path(piece.file).open("rb")  # noqa: SIM115 (the caller closes it)
+    if piece.file.endswith(".gz"):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=_Head(stored, piece.end)))
+    if piece.file.endswith(".zst"):
+        return io.BufferedReader(_Zstandard(_Head(stored, piece.end)), _READ_BYTES)
+    return stored
+
+
+class _Head(io.RawIOBase):
+    """The first bytes of a stream."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self.stream, self.left = stream, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.stream.read(min(len(buffer), self.left))
+        self.left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+class _Zstandard(io.RawIOBase):
+    """Decompresses frame after frame, and unlike the library's own reader tells when the last one is cut off."""
+
+    def __init__(self, stream: _Head) -> None:
+        self.stream, self.pending = stream, b""
+        self.frame: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.pending:
+            data = self.stream.read(_READ_BYTES)
+            if not data:
+                if self.frame is not None:
+                    raise EOFError("the last frame is cut off")
+                return 0
+            self.pending = self._decompress(data)
+        size = min(len(buffer), len(self.pending))
+        buffer[:size], self.pending = self.pending[:size], self.pending[size:]
+        return size
+
+    def _decompress(self, data: bytes) -> bytes:
+        out = []
+        while data:
+            self.frame = self.frame or zstandard.ZstdDecompressor().decompressobj()
+            try:
+                out.append(self.frame.decompress(data))
+            except zstandard.ZstdError as error:
+                raise OSError(f"not zstandard data ({error})") from error
+            data = self.frame.unused_data if self.frame.eof else b""
+            self.frame = None if self.frame.eof else self.frame
+        return b"".join(out)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+_READERS: dict[Format, Callable[[Piece], Iterator[Document]]] = {
+    "text": _read_text,
+    "file": _read_file,
+    "jsonl": _read_jsonl,
+    "parquet": _read_parquet,
+}

@@ -1,0 +1,69 @@
+"""Who does the work items: local processes, or the ranks of an MPI job. Both take the same list, and the result does not depend on them."""
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+from remask.data_prep.processes import process_pool
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 3
+
+Task = tuple[Any, ...]
+
+
+class Workers:
+    """Runs tasks, gives a task whose worker died two more chances, and tells for each how it ended."""
+
+    def __init__(self, new_executor: Callable[[], Executor], count: int) -> None:
+        self._new_executor, self.count = new_executor, count
+        self._executor: Executor | None = None
+
+    def run(self, work: Callable[..., None], tasks: list[Task]) -> Iterator[tuple[Task, str]]:
+        """(task, error) as they end; the error is empty when it went well."""
+        waiting = [(task, 1) for task in reversed(tasks)]
+        running: dict[Future[None], tuple[Task, int]] = {}
+        while waiting or running:
+            while waiting and len(running) < self.count:
+                task, attempt = waiting.pop()
+                running[self._submit(work, task)] = (task, attempt)
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                task, attempt = running.pop(future)
+                error = future.exception()
+                if isinstance(error, BrokenProcessPool) and attempt < _ATTEMPTS:
+                    log.warning("a worker died; its item is tried again (attempt %d of %d)", attempt + 1, _ATTEMPTS)
+                    self.close()
+                    waiting.append((task, attempt + 1))
+                else:
+                    yield task, "" if error is None else f"{type(error).__name__}: {error}"
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+            self._executor = None
+
+    def _submit(self, work: Callable[..., None], task: Task) -> Future[None]:
+        try:
+            return self._running_executor().submit(work, *task)
+        except BrokenProcessPool:
+            self.close()
+            return self._running_executor().submit(work, *task)
+
+    def _running_executor(self) -> Executor:
+        if self._executor is None:
+            self._executor = self._new_executor()
+        return self._executor
+
+
+@contextmanager
+def local_workers(count: int) -> Iterator[Workers]:
+    """Processes on this machine."""
+    workers = Workers(lambda: process_pool(count), count)
+    try:
+        yield workers
+    finally:
+        workers.close()

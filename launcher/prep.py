@@ -1,0 +1,136 @@
+"""`remask prep`: a corpus becomes a shard set."""
+
+import dataclasses
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import tyro
+
+from remask.data_prep.clean import CleanConfig
+from remask.data_prep.pack import PackConfig
+from remask.launcher.errors import UserError
+from remask.launcher.options import parse
+from remask.launcher.progress import progress
+from remask.launcher.ranks import place_of
+
+if TYPE_CHECKING:
+    from remask.data_prep.workers import Workers
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepOptions:
+    """Turn a corpus of any size into a shard set, once, for every objective.
+
+    A run that was killed goes on where it stopped. The shards are the same, to the byte, for any number of workers. Under
+    mpirun the ranks are the workers, else processes of this machine.
+
+    Examples:
+      remask prep corpus.jsonl --tokenizer tokenizer.json --out shards
+      remask prep 'wiki/*.jsonl.gz' books/ --tokenizer roberta/ --out shards --pack.mode doc-sentences
+      mpirun -n 64 remask prep news.jsonl --tokenizer tokenizer.json --out shards
+      remask prep --verify --out shards
+    """
+
+    inputs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Files, folders and globs: .txt (a blank line between documents), .jsonl, .parquet, the first two also as .gz or .zst."""
+    out: Path
+    """Folder for the shards and their manifest; given again, it is continued."""
+    tokenizer: Path | None = None
+    """A tokenizer.json, or a Hugging Face folder that holds one; its hash is kept with the shards."""
+    format: Literal["auto", "text", "file", "jsonl", "parquet"] = "auto"
+    """How to read the inputs: by their ending, or as said here; file makes each file one document."""
+    field: str = "text"
+    """JSON field or Parquet column that holds the text; rows without it are dropped and counted."""
+    workers: int = os.cpu_count() or 1
+    """Local processes; changes the time and the memory, never the shards."""
+    block_rows: int = 512
+    """Rows of one tar sample; fewer shuffle better, and from 256 on more do not read faster."""
+    shard_mb: int = 512
+    """MB of stored text that become one shard; a small corpus is cut finer, so that all cores have work."""
+    verify: bool = False
+    """Only read every shard of --out again, and name what is missing or altered."""
+    pack: PackConfig = dataclasses.field(default_factory=PackConfig)
+    clean: CleanConfig = dataclasses.field(default_factory=CleanConfig)
+
+
+def main(args: Sequence[str]) -> int:
+    """turn a corpus into shards, or --verify a shard set"""
+    options = parse(PrepOptions, args, "prep")
+    if options.verify:
+        return _verify(options.out)
+    if not options.inputs or options.tokenizer is None:
+        raise UserError(
+            "remask prep: the corpus and --tokenizer are needed, such as remask prep corpus.jsonl --tokenizer tokenizer.json --out shards"
+        )
+    for name in ("workers", "block_rows", "shard_mb"):
+        if (value := getattr(options, name)) < 1:
+            raise UserError(f"remask prep: --{name.replace('_', '-')}: {value} was given, it must be at least 1")
+    with _workers(options.workers) as workers:
+        return 0 if workers is None else _prepare(options, options.tokenizer, workers)
+
+
+def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:
+    from remask.data_prep import manifest, report
+    from remask.data_prep.corpus import Source
+    from remask.data_prep.prep import PrepConfig, prepare
+
+    config = PrepConfig(
+        sources=(Source(name="corpus", paths=options.inputs, format=options.format, field=options.field),),
+        tokenizer=tokenizer,
+        pack=options.pack,
+        clean=options.clean,
+        block_rows=options.block_rows,
+        shard_mb=options.shard_mb,
+    )
+    try:
+        with progress("prep", "bytes") as tell:
+            outcome = prepare(config, options.out, workers, lambda _, done, total: tell(done, total))
+    except OSError as error:
+        raise UserError(f"{error.filename or options.out}: {error.strerror}; what is done is kept, mend it and run again") from error
+    if outcome.manifest is None:
+        first = next(iter(outcome.failures.values()))
+        raise UserError(f"{len(outcome.failures)} items failed, all others are done; mend this and run again: {first}")
+    summary = report.summarise(outcome.manifest, options.out)
+    manifest.save(options.out / "report.json", summary)
+    print(report.as_text(summary))
+    return 0
+
+
+def _verify(out: Path) -> int:
+    from remask.data_prep import manifest
+
+    described = manifest.read(out)
+    with progress("verify", "bytes") as tell:
+        found = list(manifest.damages(described, out, tell))
+    if found:
+        raise UserError(f"{len(found)} of {len(described.shards)} shards are damaged, remove them and run prep again: {'; '.join(found)}")
+    print(f"{len(described.shards)} shards with {sum(shard.rows for shard in described.shards):,} rows are as they were written")
+    return 0
+
+
+@contextmanager
+def _workers(count: int) -> "Iterator[Workers | None]":
+    """The ranks of the MPI job that this process is in, or local processes; None on a rank that only works for rank 0."""
+    from remask.data_prep.workers import Workers, local_workers
+
+    if place_of(os.environ).world_size == 1:
+        with local_workers(count) as workers:
+            yield workers
+        return
+    from remask.data_prep.mpi import load_mpi
+
+    world = load_mpi().COMM_WORLD
+    if world.size == 1:
+        raise UserError("several tasks were started, but MPI sees only one; start with mpirun, or srun --mpi=pmix")
+    from mpi4py.futures import MPICommExecutor
+
+    with MPICommExecutor(world, root=0) as executor:
+        yield None if executor is None else Workers(lambda: cast(Executor, executor), world.size - 1)
