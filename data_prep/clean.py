@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 _CONTROLS = bytes(byte for byte in [*range(32), 127] if byte not in b"\t\n\r")
+TOO_SHORT = "too-short"
 _WIDE_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")
 
 
@@ -46,7 +47,7 @@ def clean(text: str, config: CleanConfig) -> tuple[bytes, str]:
     if not data:
         return b"", "empty"
     if config.min_characters and len(data.decode()) < config.min_characters:
-        return b"", "too-short"
+        return b"", TOO_SHORT
     return data, ""
 
 

@@ -40,6 +40,10 @@ class Source:
     limit_mb: float | None = None
     """Use only the first so many MB of this source, as its files are stored, in the order of their names."""
 
+    def __post_init__(self) -> None:
+        if self.limit_mb is not None and not self.limit_mb > 0:
+            raise ValueError(f"limit_mb: {self.limit_mb} was given, it must be more than 0, or null for all")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
@@ -71,6 +75,13 @@ def plan(sources: tuple[Source, ...], item_bytes: int) -> list[tuple[Piece, ...]
             items.append(tuple(gathered))
             gathered = []
     return [*items, tuple(gathered)] if gathered else items
+
+
+def sample(items: list[tuple[Piece, ...]], wanted_bytes: int) -> list[Piece]:
+    """Whole items, spread evenly over the corpus, of about the wanted size together."""
+    total = sum(piece.stored_bytes for item in items for piece in item)
+    count = max(1, min(len(items), len(items) * wanted_bytes // max(total, 1)))
+    return [piece for i in range(count) for piece in items[i * len(items) // count]]
 
 
 def _pieces(source: Source, piece_bytes: int) -> Iterator[Piece]:

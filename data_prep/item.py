@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -12,10 +12,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from remask.data_prep.clean import CleanConfig, clean, is_held_out
+from remask.data_prep.clean import TOO_SHORT, CleanConfig, clean, is_held_out
 from remask.data_prep.corpus import Piece
 from remask.data_prep.encode import EncodeDocuments, document_encoder
 from remask.data_prep.engines import load_engine
+from remask.data_prep.errors import InputError
 from remask.data_prep.pack import PackConfig
 from remask.data_prep.readers import line_number, read
 from remask.data_prep.shards import Shard, ShardWriter
@@ -40,6 +41,8 @@ class Job:
     tokenizer: Path
     engine: str
     out: Path
+    strict: bool
+    """Stop at the first document that cannot be read, instead of counting it."""
 
 
 @dataclass(kw_only=True)
@@ -62,24 +65,31 @@ def _tools(tokenizer: Path, engine: str) -> tuple[Vocabulary, EncodeDocuments, t
     return vocabulary, document_encoder(vocabulary, load_engine(engine, vocabulary.text)), continuation_tables(vocabulary)
 
 
-def documents_of(job: Job, counts: Counts) -> Iterator[tuple[str, bytes]]:
-    """(source, cleaned text) of every document that cleaning keeps; the others are counted by reason."""
-    for piece in job.pieces:
+def cleaned_documents(
+    pieces: Iterable[Piece], config: CleanConfig, counts: Counts | None = None, strict: bool = False
+) -> Iterator[tuple[str, bytes]]:
+    """(source, cleaned text) of every document that cleaning keeps; the others are counted by reason, or with `strict` stop the run."""
+    counts = Counts() if counts is None else counts
+    for piece in pieces:
         counted = counts.of(piece.source)
         for document in read(piece):
-            data, reason = (b"", document.problem) if document.problem else clean(document.text, job.clean)
+            data, reason = (b"", document.problem) if document.problem else clean(document.text, config)
             if reason:
                 counted[reason] += 1
                 examples = counts.examples.setdefault(reason, [])
                 if len(examples) < _EXAMPLES:
                     examples.append(f"{piece.file}, line {line_number(piece, document.position)}")
+                if strict and reason != TOO_SHORT:
+                    raise InputError(f"{examples[0]}: {reason}, and --strict stops at it")
             else:
                 yield piece.source, data
 
 
 def scan(job: Job) -> NDArray[np.uint64]:
     """The hash of each document that cleaning keeps, in order: what duplicates are found by."""
-    return np.fromiter((xxhash.xxh3_64_intdigest(data) for _, data in documents_of(job, Counts())), dtype=np.uint64)
+    return np.fromiter(
+        (xxhash.xxh3_64_intdigest(data) for _, data in cleaned_documents(job.pieces, job.clean, strict=job.strict)), dtype=np.uint64
+    )
 
 
 def build(job: Job, duplicate: NDArray[np.bool_]) -> dict[str, Any]:
@@ -87,7 +97,7 @@ def build(job: Job, duplicate: NDArray[np.bool_]) -> dict[str, Any]:
     counts = Counts()
     splits = {name: _Split(name, job) for name in ("train", "validation")}
     try:
-        for number, (source, data) in enumerate(documents_of(job, counts)):
+        for number, (source, data) in enumerate(cleaned_documents(job.pieces, job.clean, counts)):
             if duplicate[number]:
                 counts.of(source)["duplicate"] += 1
                 continue

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from remask.data_prep import item, manifest
 from remask.data_prep.clean import CleanConfig
-from remask.data_prep.corpus import Piece, Source, plan
+from remask.data_prep.corpus import Source, plan, sample
 from remask.data_prep.duplicates import mark_duplicates
 from remask.data_prep.engines import choose_engine
 from remask.data_prep.errors import InputError
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 Report = Callable[[str, int, int], None]
 """(stage, bytes of the corpus done, bytes in all)"""
 
-_SAMPLE_ITEMS, _SAMPLE_DOCUMENTS = 4, 50
+_SAMPLE_BYTES, _SAMPLE_DOCUMENTS = 4 << 20, 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +76,12 @@ class Outcome:
     """Items built by this run; the others were there."""
 
 
-def prepare(config: PrepConfig, out: Path, workers: Workers, report: Report) -> Outcome:
-    """Make the set in `out`, or what is missing of it."""
+def prepare(config: PrepConfig, out: Path, workers: Workers, report: Report, strict: bool = False) -> Outcome:
+    """Make the set in `out`, or what is missing of it; `strict` stops at the first document that cannot be read."""
     vocabulary = load_tokenizer(config.tokenizer)
     vocabulary.specials  # noqa: B018 (a missing one is told before any work)
     with locked(out):
-        jobs = _jobs(config, vocabulary, out)
+        jobs = _jobs(config, vocabulary, out, strict)
         sizes = [sum(piece.stored_bytes for piece in job.pieces) for job in jobs]
         missing = [job for job in jobs if not _is_built(job)]
         failures: dict[int, str] = {}
@@ -104,7 +104,7 @@ def item_bytes(corpus_bytes: int, shard_mb: int) -> int:
     return min(shard_mb * 10**6, max(2 * 10**6, corpus_bytes // 32))
 
 
-def _jobs(config: PrepConfig, vocabulary: Vocabulary, out: Path) -> list[Job]:
+def _jobs(config: PrepConfig, vocabulary: Vocabulary, out: Path, strict: bool) -> list[Job]:
     """The work list, the same on every start; the folder remembers it and refuses another."""
     whole = plan(config.sources, 1 << 62)
     total = sum(piece.stored_bytes for pieces in whole for piece in pieces)
@@ -120,26 +120,24 @@ def _jobs(config: PrepConfig, vocabulary: Vocabulary, out: Path) -> list[Job]:
         manifest.save(file, described)
     elif (before := orjson.loads(file.read_bytes())) != described:
         raise InputError(f"{out}: made with {_difference(before, described)}; give the same options and corpus, or another folder")
-    tokenizer = out / "tokenizer.json"
-    return [_job(index, pieces, config, tokenizer, out) for index, pieces in enumerate(items)]
-
-
-def _job(index: int, pieces: tuple[Piece, ...], config: PrepConfig, tokenizer: Path, out: Path) -> Job:
-    return Job(
-        index=index,
-        pieces=pieces,
+    shared = Job(
+        index=0,
+        pieces=(),
         clean=config.clean,
         pack=config.pack,
         block_rows=config.block_rows,
-        tokenizer=tokenizer,
+        tokenizer=out / "tokenizer.json",
         engine="",
         out=out,
+        strict=strict,
     )
+    return [dataclasses.replace(shared, index=index, pieces=pieces) for index, pieces in enumerate(items)]
 
 
 def _settings(config: PrepConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if name != "tokenizer"}
-    return {**settings, "tokenizer_hash": vocabulary.digest}
+    """The config as JSON reads it back; the tokenizer by its content, wherever it lies."""
+    settings: dict[str, Any] = orjson.loads(orjson.dumps({**dataclasses.asdict(config), "tokenizer": vocabulary.digest}))
+    return settings
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
@@ -193,15 +191,11 @@ def _duplicates(jobs: list[Job], config: CleanConfig) -> Iterator[NDArray[np.boo
 
 def _proven_engine(vocabulary: Vocabulary, jobs: list[Job]) -> str:
     """The fastest engine that encodes a sample of this very corpus as Hugging Face's tokenizers do."""
-    chosen = [jobs[i] for i in sorted({len(jobs) * k // _SAMPLE_ITEMS for k in range(_SAMPLE_ITEMS)})]
-    sample = [
-        data.decode()
-        for job in chosen
-        for _, (_, data) in zip(range(_SAMPLE_DOCUMENTS), item.documents_of(job, item.Counts()), strict=False)
-    ]
-    if not sample:
+    pieces = sample([job.pieces for job in jobs], _SAMPLE_BYTES)
+    texts = [data.decode() for _, (_, data) in zip(range(_SAMPLE_DOCUMENTS), item.cleaned_documents(pieces, jobs[0].clean), strict=False)]
+    if not texts:
         raise InputError("no document is left after cleaning; look at the corpus, and at --clean.min-characters")
-    engine = choose_engine(vocabulary.text, sample)
+    engine = choose_engine(vocabulary.text, texts)
     log.info("tokenizer engine: %s (%s)", engine.name, engine.reason)
     return engine.name
 
@@ -215,8 +209,10 @@ def _run(
     failures = {}
     for task, error in workers.run(work, tasks):
         job: Job = task[0]
+        if isinstance(error, InputError):
+            raise error
         if error:
-            failures[job.index] = f"{', '.join(sorted({piece.file for piece in job.pieces}))}: {error}"
+            failures[job.index] = f"{', '.join(sorted({piece.file for piece in job.pieces}))}: {type(error).__name__}: {error}"
             log.error("item %d failed: %s", job.index, failures[job.index])
         done += sizes[job.index]
         report(stage, done, total)

@@ -145,6 +145,7 @@ def _lines(piece: Piece, from_line_before: bool = False) -> Iterator[tuple[int, 
 
     With `from_line_before` the line that holds the byte before the start comes first, whole, so that one can tell whether it is blank.
     """
+    cut_short = piece.compressed and piece.end < Path(piece.file).stat().st_size  # by a limit: the end of the stream is no damage
     with _open(piece) as stream:
         position = 0
         if piece.start and not piece.compressed:
@@ -162,9 +163,10 @@ def _lines(piece: Piece, from_line_before: bool = False) -> Iterator[tuple[int, 
                     position += len(line)
                     continue
             except (EOFError, OSError, zlib.error):
-                yield position, b"", "truncated"
+                if not cut_short:
+                    yield position, b"", "truncated"
                 return
-            if not line:
+            if not line or (cut_short and not line.endswith(b"\n")):
                 return
             yield position, line, ""
             position += len(line)

@@ -107,8 +107,8 @@ def _is_abbreviation(text, stop, following, open_ended, before_number):  # type:
         return _is_list_label(text, stop)
     if begin > 0 and 48 <= text[begin - 1] <= 57:
         return False  # "5kg."
-    if length == 1:
-        return 65 <= text[begin] <= 90 and text[begin] != 73  # an initial; "I" is a word
+    if length == 1 and 65 <= text[begin] <= 90:
+        return text[begin] != 73  # an initial; "I" is a word
     if length == 3 and text[begin + 1] == 46:
         upper = 65 <= text[begin] <= 90
         if upper:

@@ -23,8 +23,8 @@ class Workers:
         self._new_executor, self.count = new_executor, count
         self._executor: Executor | None = None
 
-    def run(self, work: Callable[..., None], tasks: list[Task]) -> Iterator[tuple[Task, str]]:
-        """(task, error) as they end; the error is empty when it went well."""
+    def run(self, work: Callable[..., None], tasks: list[Task]) -> Iterator[tuple[Task, BaseException | None]]:
+        """(task, error) as they end; the error is None when it went well."""
         waiting = [(task, 1) for task in reversed(tasks)]
         running: dict[Future[None], tuple[Task, int]] = {}
         while waiting or running:
@@ -39,7 +39,7 @@ class Workers:
                     self.close()
                     waiting.append((task, attempt + 1))
                 else:
-                    yield task, "" if error is None else f"{type(error).__name__}: {error}"
+                    yield task, error
 
     def close(self) -> None:
         if self._executor is not None:

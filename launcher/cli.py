@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib.metadata import version
 
 from remask.data_prep.errors import InputError
-from remask.launcher import demo, doctor, logs, prep, ranks, show_presets
+from remask.launcher import demo, doctor, logs, prep, ranks, show_presets, train_tokenizer
 from remask.launcher.decode import nearest
 
 Verb = Callable[[Sequence[str]], int]
@@ -19,6 +19,7 @@ VERBS: dict[str, Verb] = {
     "doctor": doctor.main,
     "prep": prep.main,
     "presets": show_presets.main,
+    "tokenizer": train_tokenizer.main,
 }
 
 _ALL_RANKS = "--log-all-ranks"

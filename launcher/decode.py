@@ -4,7 +4,7 @@ import difflib
 import math
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from remask.launcher.errors import UserError
@@ -25,9 +25,16 @@ def decode(cls: type[T], raw: object, origin: Origin, path: str = "") -> T:
     values = {key: _value(hints[key], value, origin, join(path, key)) for key, value in raw.items()}
     try:
         return cls(**values)
+    except TypeError:
+        missing = [field.name for field in fields(cls) if field.name not in values and _is_required(field)]  # type: ignore[arg-type]
+        raise UserError(f"{origin(path)}: {path}: {_listed(missing)} is missing") from None
     except ValueError as error:  # raised by __post_init__ as "field: what is wrong"
         message = join(path, str(error))
         raise UserError(f"{origin(message.split(':')[0])}: {message}") from error
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def encode(value: object) -> Any:
@@ -60,9 +67,7 @@ def _value(hint: Any, raw: object, origin: Origin, path: str) -> Any:
             raise _wrong(origin, path, raw, f"one of {_listed(arguments)}{f'; did you mean {close[0]}?' if close else ''}")
         return raw
     if kind is tuple:
-        if not isinstance(raw, list) or len(raw) != len(arguments):
-            raise _wrong(origin, path, raw, f"a list of {len(arguments)} values (on the command line: --{path} A B)")
-        return tuple(_value(inner, item, origin, f"{path}[{i}]") for i, (inner, item) in enumerate(zip(arguments, raw, strict=True)))
+        return _tuple(arguments, raw, origin, path)
     if hint is float and type(raw) in (int, float) and math.isfinite(raw):  # type: ignore[arg-type]
         return float(raw)  # type: ignore[arg-type]
     if hint is not float and type(raw) is hint:
@@ -73,6 +78,16 @@ def _value(hint: Any, raw: object, origin: Origin, path: str) -> Any:
         raw,
         {int: "a whole number of at most 19 digits", float: "a finite number", bool: "true or false", str: "a text"}[hint],
     )
+
+
+def _tuple(arguments: tuple[Any, ...], raw: object, origin: Origin, path: str) -> tuple[Any, ...]:
+    if arguments[-1] is Ellipsis:
+        if not isinstance(raw, list) or not raw:
+            raise _wrong(origin, path, raw, "a list")
+        arguments = (arguments[0],) * len(raw)
+    if not isinstance(raw, list) or len(raw) != len(arguments):
+        raise _wrong(origin, path, raw, f"a list of {len(arguments)} values (on the command line: --{path} A B)")
+    return tuple(_value(inner, item, origin, f"{path}[{i}]") for i, (inner, item) in enumerate(zip(arguments, raw, strict=True)))
 
 
 def _wrong(origin: Origin, path: str, raw: object, expected: str) -> UserError:

@@ -8,12 +8,13 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import tyro
 
 from remask.data_prep.clean import CleanConfig
 from remask.data_prep.pack import PackConfig
+from remask.launcher.corpora import Format, sources_of
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
 from remask.launcher.progress import progress
@@ -40,12 +41,12 @@ class PrepOptions:
     """
 
     inputs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Files, folders and globs: .txt (a blank line between documents), .jsonl, .parquet, the first two also as .gz or .zst."""
+    """Files, folders, globs: .txt (a blank line between documents), .jsonl, .parquet, .gz or .zst of the first two; or a corpus .yaml."""
     out: Path
     """Folder for the shards and their manifest; given again, it is continued."""
     tokenizer: Path | None = None
     """A tokenizer.json, or a Hugging Face folder that holds one; its hash is kept with the shards."""
-    format: Literal["auto", "text", "file", "jsonl", "parquet"] = "auto"
+    format: Format = "auto"
     """How to read the inputs: by their ending, or as said here; file makes each file one document."""
     field: str = "text"
     """JSON field or Parquet column that holds the text; rows without it are dropped and counted."""
@@ -55,6 +56,8 @@ class PrepOptions:
     """Rows of one tar sample; fewer shuffle better, and from 256 on more do not read faster."""
     shard_mb: int = 512
     """MB of stored text that become one shard; a small corpus is cut finer, so that all cores have work."""
+    strict: bool = False
+    """Stop at the first document that is empty or cannot be read, naming its line, instead of dropping and counting it."""
     verify: bool = False
     """Only read every shard of --out again, and name what is missing or altered."""
     pack: PackConfig = dataclasses.field(default_factory=PackConfig)
@@ -79,11 +82,10 @@ def main(args: Sequence[str]) -> int:
 
 def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:
     from remask.data_prep import manifest, report
-    from remask.data_prep.corpus import Source
     from remask.data_prep.prep import PrepConfig, prepare
 
     config = PrepConfig(
-        sources=(Source(name="corpus", paths=options.inputs, format=options.format, field=options.field),),
+        sources=sources_of(options.inputs, options.format, options.field),
         tokenizer=tokenizer,
         pack=options.pack,
         clean=options.clean,
@@ -92,7 +94,7 @@ def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:
     )
     try:
         with progress("prep", "bytes") as tell:
-            outcome = prepare(config, options.out, workers, lambda _, done, total: tell(done, total))
+            outcome = prepare(config, options.out, workers, lambda _, done, total: tell(done, total), options.strict)
     except OSError as error:
         raise UserError(f"{error.filename or options.out}: {error.strerror}; what is done is kept, mend it and run again") from error
     if outcome.manifest is None:

@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from slurm_cluster import SlurmCluster
+
+# Compiling a function for the first time takes seconds; no test measures time.
+settings.register_profile("remask", deadline=None)
+settings.load_profile("remask")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 REMASK = Path(sys.executable).with_name("remask")

@@ -1,0 +1,186 @@
+"""The offline stage as a whole: what is in the shards, and that faults lose nothing."""
+
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset
+from conftest import REMASK
+from sample_corpus import DOCUMENTS
+from tokenizers import Tokenizer
+
+from remask.data_prep import manifest, prep
+from remask.data_prep.corpus import Source
+from remask.data_prep.pack import PackConfig, Packing
+from remask.data_prep.prep import PrepConfig, prepare
+from remask.data_prep.workers import local_workers
+
+Remask = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def many_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prep, "item_bytes", lambda corpus_bytes, shard_mb: 50_000)
+
+
+def run(
+    corpus: Path, tokenizer: Path, out: Path, mode: Packing = "full-sentences", workers: int = 1, strict: bool = False
+) -> manifest.Manifest:
+    config = PrepConfig(
+        sources=(Source(name="test", paths=(str(corpus),)),),
+        tokenizer=tokenizer,
+        pack=PackConfig(mode=mode, sequence_length=64),
+        block_rows=32,
+    )
+    with local_workers(workers) as pool:
+        outcome = prepare(config, out, pool, lambda stage, done, total: None, strict)
+    assert outcome.manifest is not None, outcome.failures
+    return outcome.manifest
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix == ".tar" or file.name == "manifest.json"}
+    assert len(files) > 5
+    return files
+
+
+def blocks(folder: Path, shards: tuple[manifest.Shard, ...]) -> list[dict[str, np.ndarray]]:
+    """Every sample as plain webdataset decodes it."""
+    urls = [str(folder / shard.name) for shard in shards]
+    return list(webdataset.WebDataset(urls, shardshuffle=False).decode())
+
+
+@pytest.mark.parametrize("mode", ["full-sentences", "doc-sentences", "segment-pair", "sentence-pair"])
+def test_plain_webdataset_reads_back_every_document(corpus: Path, bpe_file: Path, tmp_path: Path, mode: Packing) -> None:
+    made = run(corpus, bpe_file, tmp_path, mode)
+    tokenizer = Tokenizer.from_file(str(bpe_file))
+    separator = made.specials["sep"]
+    texts = []
+    samples = blocks(tmp_path, made.train) + blocks(tmp_path, made.validation)
+    for sample in samples:
+        ids, rows = sample["ids.npy"], sample["rows.npy"]
+        assert ids.dtype == np.uint16 and rows[0] == 0 and rows[-1] == len(ids)
+        assert np.diff(rows).max() <= 64 - (3 if "pair" in mode else 2)
+        assert len(np.unpackbits(sample["words.npy"])) >= len(ids)
+        assert set(sample["documents.npy"].tolist()) <= set(sample["sentences.npy"].tolist())
+        assert (sample["splits.npy"] > 0).any() == ("pair" in mode)
+        texts.append(ids)
+    stream = np.concatenate(texts).tolist()
+    if mode == "full-sentences":
+        assert stream.count(separator) == 2001
+        stream = [i for i in stream if i != separator]
+    else:
+        assert separator not in stream
+    found = tokenizer.decode(stream, skip_special_tokens=False)
+    assert len(found) > 100_000
+    assert all(text.strip() in found for text in DOCUMENTS)
+    assert made.documents["test"] == {
+        "broken-json": 1, "duplicate": 2, "empty": 1, "kept": 2001, "text-not-a-string": 1,
+        "text_bytes": made.documents["test"]["text_bytes"], "tokens": len(stream),
+    }  # fmt: skip
+    assert 0 < sum(shard.rows for shard in made.validation) < 0.05 * sum(shard.rows for shard in made.train)
+
+
+def test_the_manifest_says_where_every_member_lies(corpus: Path, bpe_file: Path, tmp_path: Path) -> None:
+    made = run(corpus, bpe_file, tmp_path)
+    assert manifest.read(tmp_path) == made
+    for shard in made.shards:
+        data = (tmp_path / shard.name).read_bytes()
+        with tarfile.open(tmp_path / shard.name) as tar:
+            members = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+        assert shard.bytes == len(data) and shard.rows == sum(block.rows for block in shard.blocks)
+        assert len(members) == sum(len(block.members) for block in shard.blocks)
+        for number, block in enumerate(shard.blocks):
+            for channel, (offset, size) in block.members.items():
+                assert data[offset : offset + size] == members[f"{number:06d}.{channel}.npy"]
+            ids = np.load(io.BytesIO(members[f"{number:06d}.ids.npy"]))
+            assert len(ids) == block.tokens
+
+
+def test_any_number_of_workers_gives_the_same_bytes(corpus: Path, bpe_file: Path, tmp_path: Path) -> None:
+    run(corpus, bpe_file, tmp_path / "one", workers=1)
+    run(corpus, bpe_file, tmp_path / "three", workers=3)
+    assert contents(tmp_path / "one") == contents(tmp_path / "three")
+
+
+def test_a_second_start_makes_only_what_is_missing(corpus: Path, bpe_file: Path, tmp_path: Path) -> None:
+    run(corpus, bpe_file, tmp_path)
+    before = contents(tmp_path)
+    times = {name: (tmp_path / name).stat().st_mtime_ns for name in before}
+    (tmp_path / "train-00003.tar").unlink()
+    run(corpus, bpe_file, tmp_path)
+    assert contents(tmp_path) == before
+    redone = [name for name in before if (tmp_path / name).stat().st_mtime_ns != times[name]]
+    assert sorted(name for name in redone if name.startswith("train")) == ["train-00003.tar"]
+
+
+def test_strict_stops_at_the_first_line_that_cannot_be_read(corpus: Path, bpe_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"corpus.jsonl, line 502: broken-json, and --strict stops at it"):
+        run(corpus, bpe_file, tmp_path, strict=True)
+
+
+def test_a_changed_config_or_corpus_is_refused_and_nothing_is_lost(corpus: Path, bpe_file: Path, tmp_path: Path) -> None:
+    copy = shutil.copy(corpus, tmp_path / "corpus.jsonl")
+    run(Path(copy), bpe_file, tmp_path / "set")
+    before = contents(tmp_path / "set")
+    with pytest.raises(Exception, match=r"made with pack\.mode 'full-sentences', now it is 'doc-sentences'"):
+        run(Path(copy), bpe_file, tmp_path / "set", mode="doc-sentences")
+    with Path(copy).open("a") as more:
+        more.write('{"text": "one more"}\n')
+    with pytest.raises(Exception, match="other files in the corpus, or files of other sizes"):
+        run(Path(copy), bpe_file, tmp_path / "set")
+    assert contents(tmp_path / "set") == before
+
+
+def prep_command(corpus: Path, tokenizer: Path, out: Path, *more: str) -> list[str]:
+    options = ["--pack.sequence-length", "64", "--block-rows", "16"]
+    return [str(REMASK), "prep", str(corpus), "--tokenizer", str(tokenizer), "--out", str(out), *options, *more]
+
+
+@pytest.fixture(scope="module")
+def large_corpus(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 60 MB, so that a run takes seconds and has thirty items."""
+    file = tmp_path_factory.mktemp("large") / "corpus.jsonl"
+    with file.open("w") as out:
+        for copy in range(60):
+            for text in DOCUMENTS:
+                out.write(json.dumps({"text": f"Copy {copy}. {text}"}) + "\n")
+    return file
+
+
+@pytest.mark.dist
+def test_local_processes_mpi_ranks_and_ten_kills_give_the_same_bytes(large_corpus: Path, bpe_file: Path, tmp_path: Path) -> None:
+    subprocess.run(prep_command(large_corpus, bpe_file, tmp_path / "calm"), check=True, capture_output=True, timeout=240)
+    expected = contents(tmp_path / "calm")
+    assert len(expected) > 40
+
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    mpirun = ["mpirun", *as_root, "--oversubscribe", "-n", "3"]
+    subprocess.run([*mpirun, *prep_command(large_corpus, bpe_file, tmp_path / "mpi")], check=True, capture_output=True, timeout=240)
+    assert contents(tmp_path / "mpi") == expected
+
+    moments = random.Random(1)  # noqa: S311
+    killed = 0
+    while killed < 10:
+        process = subprocess.Popen(
+            prep_command(large_corpus, bpe_file, tmp_path / "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(moments.uniform(0.8, 3.5))
+        if process.poll() is not None:
+            shutil.rmtree(tmp_path / "killed")  # it had ended: begin anew, so that ten kills are kills
+            continue
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed += 1
+    subprocess.run(prep_command(large_corpus, bpe_file, tmp_path / "killed"), check=True, capture_output=True, timeout=240)
+    assert contents(tmp_path / "killed") == expected
