@@ -19,7 +19,6 @@ SUFFIXES: dict[str, Format] = {
     ".text": "text",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".json": "jsonl",
     ".parquet": "parquet",
 }
 COMPRESSED = (".gz", ".zst")

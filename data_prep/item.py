@@ -110,11 +110,17 @@ def build(job: Job, duplicate: NDArray[np.bool_]) -> dict[str, Any]:
         raise
     return {
         "index": job.index,
+        "duplicates": digest_of(duplicate),
         "documents": {source: dict(sorted(counter.items())) for source, counter in counts.documents.items()},
         "examples": counts.examples,
         "lengths": {name: split.lengths for name, split in splits.items()},
         "shards": {name: shard and dataclasses.asdict(shard) for name, shard in shards.items()},
     }
+
+
+def digest_of(duplicate: NDArray[np.bool_]) -> str:
+    """Which documents were left out as duplicates, in short."""
+    return xxhash.xxh3_64_hexdigest(np.packbits(duplicate).tobytes())
 
 
 class _Split:
@@ -142,6 +148,7 @@ class _Split:
     def close(self, counts: Counts) -> Shard | None:
         self._flush(counts)
         if self.stream is None:
+            self.path.unlink(missing_ok=True)  # of an earlier run that found documents here which are duplicates now
             return None
         self.stream.close()
         return self.stream.writer.close()

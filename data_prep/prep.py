@@ -39,8 +39,8 @@ from remask.data_prep.workers import Workers
 
 log = logging.getLogger(__name__)
 
-Report = Callable[[str, int, int], None]
-"""(stage, bytes of the corpus done, bytes in all)"""
+Report = Callable[[str, int, int, int], None]
+"""(stage, bytes of the corpus done, bytes in all, tokens made by this run)"""
 
 _SAMPLE_BYTES, _SAMPLE_DOCUMENTS = 4 << 20, 500
 
@@ -82,21 +82,21 @@ def prepare(config: PrepConfig, out: Path, workers: Workers, report: Report, str
     vocabulary.specials  # noqa: B018 (a missing one is told before any work)
     with locked(out):
         jobs = _jobs(config, vocabulary, out, strict)
+        if (out / manifest.NAME).exists() and all(_is_built(job) for job in jobs):
+            return Outcome(manifest=_compose(config, vocabulary, jobs), failures={}, built=0)
         sizes = [sum(piece.stored_bytes for piece in job.pieces) for job in jobs]
-        missing = [job for job in jobs if not _is_built(job)]
-        failures: dict[int, str] = {}
+        failures = _run(workers, _scan_and_save, [(job,) for job in jobs if not _scan_file(job).exists()], "scan", sizes, report)
+        scanned = [job for job in jobs if job.index not in failures]
+        marks = dict(zip((job.index for job in scanned), _duplicates(scanned, config.clean), strict=True))
+        missing = [job for job in scanned if not _is_built(job, marks[job.index])]
         if missing:
-            to_scan = [job for job in jobs if not _scan_file(job).exists()]
-            failures = _run(workers, _scan_and_save, [(job,) for job in to_scan], "scan", sizes, report)
-        if missing and not failures:
-            engine = _proven_engine(vocabulary, jobs)
-            marks = list(_duplicates(jobs, config.clean))
+            engine = _proven_engine(vocabulary, missing)
             tasks = [(dataclasses.replace(job, engine=engine), marks[job.index]) for job in missing]
-            failures = _run(workers, _build_and_save, tasks, "build", sizes, report)
+            failures |= _run(workers, _build_and_save, tasks, "build", sizes, report)
         made = None if failures else _compose(config, vocabulary, jobs)
         if made is not None:
             manifest.write(made, out)
-    return Outcome(manifest=made, failures=failures, built=len(missing) - len(failures))
+    return Outcome(manifest=made, failures=failures, built=len(missing) - len(failures.keys() & {job.index for job in missing}))
 
 
 def item_bytes(corpus_bytes: int, shard_mb: int) -> int:
@@ -161,24 +161,30 @@ def _record_file(job: Job) -> Path:
     return job.out / ".prep" / f"item-{job.index:05d}.json"
 
 
-def _is_built(job: Job) -> bool:
-    """Whether the item's record and shards are there, the shards with the sizes that the record says."""
+def _is_built(job: Job, duplicate: NDArray[np.bool_] | None = None) -> bool:
+    """Whether the item's record and shards are there, the shards with the sizes that the record says, without these duplicates.
+
+    What is a duplicate can change for an item that is built: when one before it could not be read at first.
+    """
     try:
         record = orjson.loads(_record_file(job).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return False
-    shards = [shard for shard in record["shards"].values() if shard]
-    files = [(job.out / shard["name"], shard["bytes"]) for shard in shards]
-    return all(file.exists() and file.stat().st_size == size for file, size in files)
+    files = [(job.out / shard["name"], shard["bytes"]) for shard in record["shards"].values() if shard]
+    same = duplicate is None or record["duplicates"] == item.digest_of(duplicate)
+    return same and all(file.exists() and file.stat().st_size == size for file, size in files)
 
 
-def _scan_and_save(job: Job) -> None:
+def _scan_and_save(job: Job) -> int:
     with written_whole(_scan_file(job)) as stream:
         np.save(stream, item.scan(job))
+    return 0
 
 
-def _build_and_save(job: Job, duplicate: NDArray[np.bool_]) -> None:
-    manifest.save(_record_file(job), item.build(job, duplicate))
+def _build_and_save(job: Job, duplicate: NDArray[np.bool_]) -> int:
+    record = item.build(job, duplicate)
+    manifest.save(_record_file(job), record)
+    return sum(counts.get("tokens", 0) for counts in record["documents"].values())
 
 
 def _duplicates(jobs: list[Job], config: CleanConfig) -> Iterator[NDArray[np.bool_]]:
@@ -201,21 +207,25 @@ def _proven_engine(vocabulary: Vocabulary, jobs: list[Job]) -> str:
 
 
 def _run(
-    workers: Workers, work: Callable[..., None], tasks: list[tuple[Any, ...]], stage: str, sizes: list[int], report: Report
+    workers: Workers, work: Callable[..., int], tasks: list[tuple[Any, ...]], stage: str, sizes: list[int], report: Report
 ) -> dict[int, str]:
     """Do the tasks, each starting with its job; what failed for good is returned with its files."""
     done = total = sum(sizes)
     done -= sum(sizes[task[0].index] for task in tasks)
     failures = {}
-    for task, error in workers.run(work, tasks):
+    tokens = 0
+    report(stage, done, total, tokens)
+    for task, made, error in workers.run(work, tasks):
         job: Job = task[0]
-        if isinstance(error, InputError):
+        if isinstance(error, InputError) and job.strict:
             raise error
         if error:
-            failures[job.index] = f"{', '.join(sorted({piece.file for piece in job.pieces}))}: {type(error).__name__}: {error}"
+            files = ", ".join(sorted({piece.file for piece in job.pieces}))
+            failures[job.index] = str(error) if isinstance(error, InputError) else f"{files}: {type(error).__name__}: {error}"
             log.error("item %d failed: %s", job.index, failures[job.index])
         done += sizes[job.index]
-        report(stage, done, total)
+        tokens += made or 0
+        report(stage, done, total, tokens)
     return failures
 
 

@@ -23,10 +23,10 @@ class Workers:
         self._new_executor, self.count = new_executor, count
         self._executor: Executor | None = None
 
-    def run(self, work: Callable[..., None], tasks: list[Task]) -> Iterator[tuple[Task, BaseException | None]]:
-        """(task, error) as they end; the error is None when it went well."""
+    def run(self, work: Callable[..., int], tasks: list[Task]) -> Iterator[tuple[Task, int | None, BaseException | None]]:
+        """(task, what it returned, error) as they end; the error is None when it went well."""
         waiting = [(task, 1) for task in reversed(tasks)]
-        running: dict[Future[None], tuple[Task, int]] = {}
+        running: dict[Future[int], tuple[Task, int]] = {}
         while waiting or running:
             while waiting and len(running) < self.count:
                 task, attempt = waiting.pop()
@@ -39,14 +39,14 @@ class Workers:
                     self.close()
                     waiting.append((task, attempt + 1))
                 else:
-                    yield task, error
+                    yield task, None if error else future.result(), error
 
     def close(self) -> None:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
             self._executor = None
 
-    def _submit(self, work: Callable[..., None], task: Task) -> Future[None]:
+    def _submit(self, work: Callable[..., int], task: Task) -> Future[int]:
         try:
             return self._running_executor().submit(work, *task)
         except BrokenProcessPool:

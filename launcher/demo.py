@@ -7,20 +7,31 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from remask.data_prep.clean import CleanConfig
+from remask.data_prep.corpus import Source
 from remask.data_prep.files import hash_of, locked, written_whole
 from remask.data_prep.harvest import harvest
 from remask.launcher import logs
 from remask.launcher.config import RunConfig, dump, load
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse_with_config
-from remask.launcher.progress import progress
+from remask.launcher.prep import prep_report
+from remask.launcher.progress import Progress, progress
+from remask.launcher.train_tokenizer import train_on
+
+if TYPE_CHECKING:
+    from remask.data_prep.tokenizer import Kind
 
 log = logging.getLogger(__name__)
 
 # Installed with remask, so never missing.
 PACKAGES = ("python", "numpy", "torch")
 MAX_WORKERS = 1024
+
+_KINDS: "dict[str, Kind]" = {"bert": "wordpiece", "roberta": "bpe", "albert": "unigram"}
+_TOKENIZER_SAMPLE_MB = 4  # Unigram takes half a minute on all of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +99,50 @@ def make_corpus(options: DemoOptions, _: RunConfig) -> str:
         if json.loads(record.read_bytes()).get("hash") == hash_of(corpus):
             return f"{corpus} is there, used again"
         log.warning("%s is not as it was written; it is made again", corpus)
-    with progress("corpus", "files") as report:
-        found = harvest(corpus, PACKAGES, options.workers, report)
+    with progress("files") as report:
+        found = harvest(corpus, PACKAGES, options.workers, lambda done, total: report(Progress(stage="corpus", done=done, total=total)))
     with written_whole(record) as stream:
         stream.write(json.dumps(asdict(found)).encode())
     return f"{found.documents:,} documents, {found.text_bytes / 1e6:.1f} MB of text from {found.files:,} files in {corpus}"
+
+
+def make_tokenizer(options: DemoOptions, config: RunConfig) -> str:
+    """tokenizer.json, of the kind that the model's family uses, trained on that corpus"""
+    from remask.data_prep.tokenizer import load as load_tokenizer
+
+    file = options.out / "tokenizer.json"
+    if file.exists():
+        return f"{file} with {len(load_tokenizer(file).pieces):,} entries is there, used again"
+    kind = _KINDS[config.model.family]
+    log.info("training a %s tokenizer", kind)
+    vocabulary = train_on(_sources(options), CleanConfig(), kind, config.model.vocab_size, lowercase=False, sample_mb=_TOKENIZER_SAMPLE_MB)
+    with written_whole(file) as stream:
+        stream.write(vocabulary.text.encode())
+    return f"{kind} with {len(vocabulary.pieces):,} entries in {file}"
+
+
+def make_shards(options: DemoOptions, config: RunConfig) -> str:
+    """shards/, the corpus tokenised and packed into rows, readable by plain webdataset"""
+    from remask.data_prep.prep import PrepConfig, prepare
+    from remask.data_prep.workers import local_workers
+
+    settings = PrepConfig(sources=_sources(options), tokenizer=options.out / "tokenizer.json", pack=config.data.pack)
+    with local_workers(options.workers) as workers, progress("MB") as report:
+        outcome = prepare(settings, options.out / "shards", workers, prep_report(report))
+    if outcome.manifest is None:
+        raise UserError(f"remask demo: the shards failed: {next(iter(outcome.failures.values()))}")
+    rows = sum(shard.rows for shard in outcome.manifest.train)
+    return f"{rows:,} rows to train in {len(outcome.manifest.train)} shards, {outcome.built} of them made now, in {options.out / 'shards'}"
+
+
+def _sources(options: DemoOptions) -> tuple[Source, ...]:
+    return (Source(name="documentation", paths=(str(options.out / "corpus.jsonl"),)),)
 
 
 # The config comes first: a folder that was made with another one is refused before any work.
 STEPS: dict[str, Callable[[DemoOptions, RunConfig], str]] = {
     "config": save_config,
     "corpus": make_corpus,
+    "tokenizer": make_tokenizer,
+    "shards": make_shards,
 }

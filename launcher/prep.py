@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +17,11 @@ from remask.data_prep.pack import PackConfig
 from remask.launcher.corpora import Format, sources_of
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
-from remask.launcher.progress import progress
+from remask.launcher.progress import Progress, progress
 from remask.launcher.ranks import place_of
 
 if TYPE_CHECKING:
+    from remask.data_prep.prep import Report
     from remask.data_prep.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -93,8 +94,8 @@ def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:
         shard_mb=options.shard_mb,
     )
     try:
-        with progress("prep", "bytes") as tell:
-            outcome = prepare(config, options.out, workers, lambda _, done, total: tell(done, total), options.strict)
+        with progress("MB") as tell:
+            outcome = prepare(config, options.out, workers, prep_report(tell), options.strict)
     except OSError as error:
         raise UserError(f"{error.filename or options.out}: {error.strerror}; what is done is kept, mend it and run again") from error
     if outcome.manifest is None:
@@ -106,12 +107,21 @@ def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:
     return 0
 
 
+def prep_report(tell: Callable[[Progress], None]) -> "Report":
+    """The offline stage's reports in MB and tokens."""
+    return lambda stage, done, total, tokens: tell(
+        Progress(stage=stage, done=done / 1e6, total=total / 1e6, also="tokens", also_done=tokens)
+    )
+
+
 def _verify(out: Path) -> int:
     from remask.data_prep import manifest
 
     described = manifest.read(out)
-    with progress("verify", "bytes") as tell:
-        found = list(manifest.damages(described, out, tell))
+    with progress("MB") as tell:
+        found = list(
+            manifest.damages(described, out, lambda done, total: tell(Progress(stage="verify", done=done / 1e6, total=total / 1e6)))
+        )
     if found:
         raise UserError(f"{len(found)} of {len(described.shards)} shards are damaged, remove them and run prep again: {'; '.join(found)}")
     print(f"{len(described.shards)} shards with {sum(shard.rows for shard in described.shards):,} rows are as they were written")

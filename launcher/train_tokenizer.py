@@ -1,17 +1,25 @@
 """`remask tokenizer train`: a tokenizer.json of the family's usual form, from the corpus that it will encode."""
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from remask.data_prep.clean import CleanConfig
+from remask.data_prep.corpus import Source, plan, sample
+from remask.data_prep.files import written_whole
 from remask.launcher.corpora import Format, sources_of
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
+
+if TYPE_CHECKING:
+    from remask.data_prep.tokenizer import Kind, Vocabulary
+
+log = logging.getLogger(__name__)
 
 _PIECE_BYTES = 2 * 10**6
 
@@ -65,15 +73,8 @@ def main(args: Sequence[str]) -> int:
 
 
 def _train(options: TokenizerOptions) -> int:
-    from remask.data_prep.corpus import plan, sample
-    from remask.data_prep.files import written_whole
-    from remask.data_prep.item import cleaned_documents
-    from remask.data_prep.tokenizer import train
-
     sources = sources_of(options.inputs, options.format, options.field)
-    pieces = sample(plan(sources, _PIECE_BYTES), options.sample_mb * 10**6)
-    texts = (data.decode() for _, data in cleaned_documents(pieces, options.clean))
-    vocabulary = train(texts, options.kind, options.vocab_size, options.lowercase)
+    vocabulary = train_on(sources, options.clean, options.kind, options.vocab_size, options.lowercase, options.sample_mb)
     try:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(options.out, overwrite=False) as stream:
@@ -82,3 +83,17 @@ def _train(options: TokenizerOptions) -> int:
         raise UserError(f"{options.out}: cannot be written ({error.strerror}); choose another place with --out") from error
     print(f"{options.kind} with {len(vocabulary.pieces):,} entries in {options.out}, hash {vocabulary.digest}")
     return 0
+
+
+def train_on(
+    sources: tuple[Source, ...], clean: CleanConfig, kind: "Kind", vocab_size: int, lowercase: bool, sample_mb: int
+) -> "Vocabulary":
+    """A tokenizer from a sample that is spread evenly over the sources."""
+    from remask.data_prep.item import cleaned_documents
+    from remask.data_prep.tokenizer import train
+
+    pieces = sample(plan(sources, _PIECE_BYTES), sample_mb * 10**6)
+    vocabulary = train((data.decode() for _, data in cleaned_documents(pieces, clean)), kind, vocab_size, lowercase)
+    if len(vocabulary.pieces) < vocab_size:
+        log.warning("the sample gives only %d entries, %d were asked for; take a larger --sample-mb", len(vocabulary.pieces), vocab_size)
+    return vocabulary

@@ -9,18 +9,21 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import webdataset
 from conftest import REMASK
+from pyarrow import parquet
 from sample_corpus import DOCUMENTS
 from tokenizers import Tokenizer
 
 from remask.data_prep import manifest, prep
 from remask.data_prep.corpus import Source
+from remask.data_prep.files import locked
 from remask.data_prep.pack import PackConfig, Packing
 from remask.data_prep.prep import PrepConfig, prepare
 from remask.data_prep.workers import local_workers
@@ -43,14 +46,14 @@ def run(
         block_rows=32,
     )
     with local_workers(workers) as pool:
-        outcome = prepare(config, out, pool, lambda stage, done, total: None, strict)
+        outcome = prepare(config, out, pool, lambda stage, done, total, tokens: None, strict)
     assert outcome.manifest is not None, outcome.failures
     return outcome.manifest
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     files = {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix == ".tar" or file.name == "manifest.json"}
-    assert len(files) > 5
+    assert len(files) > 2
     return files
 
 
@@ -142,6 +145,24 @@ def test_a_changed_config_or_corpus_is_refused_and_nothing_is_lost(corpus: Path,
     assert contents(tmp_path / "set") == before
 
 
+def test_a_file_that_fails_is_named_the_others_are_done_and_a_mended_one_completes_the_set(bpe_file: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for name in ("a", "b", "c"):
+        parquet.write_table(pyarrow.table({"text": [*DOCUMENTS[:300], f"only in {name}"]}), texts / f"{name}.parquet", compression="none")
+    whole = texts / "a.parquet"
+    good = whole.read_bytes()
+    run(texts, bpe_file, tmp_path / "calm")
+    parquet.write_table(pyarrow.table({"body": [*DOCUMENTS[:300], "only in a"]}), whole, compression="none")
+    assert whole.stat().st_size == len(good), "the plan goes by sizes"
+    with pytest.raises(AssertionError, match=r"a\.parquet: no column 'text'; it has body"):
+        run(texts, bpe_file, tmp_path / "set", workers=2)
+    assert list((tmp_path / "set").glob("train-*.tar")) and not (tmp_path / "set" / "manifest.json").exists()
+    whole.write_bytes(good)
+    run(texts, bpe_file, tmp_path / "set")
+    assert contents(tmp_path / "set") == contents(tmp_path / "calm")
+
+
 def prep_command(corpus: Path, tokenizer: Path, out: Path, *more: str) -> list[str]:
     options = ["--pack.sequence-length", "64", "--block-rows", "16"]
     return [str(REMASK), "prep", str(corpus), "--tokenizer", str(tokenizer), "--out", str(out), *options, *more]
@@ -184,3 +205,59 @@ def test_local_processes_mpi_ranks_and_ten_kills_give_the_same_bytes(large_corpu
         killed += 1
     subprocess.run(prep_command(large_corpus, bpe_file, tmp_path / "killed"), check=True, capture_output=True, timeout=240)
     assert contents(tmp_path / "killed") == expected
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid():
+        pytest.skip("mounting a small file system needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(
+    corpus: Path, bpe_file: Path, small_disk: Path, remask: Remask, tmp_path: Path
+) -> None:
+    command = prep_command(corpus, bpe_file, small_disk / "set")[1:]
+    full = remask(*command)
+    assert full.returncode == 2 and "No space left on device" in full.stderr.splitlines()[-1]
+    assert not (small_disk / "set" / "manifest.json").exists()
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    assert remask(*command).returncode == 0
+    assert remask(*prep_command(corpus, bpe_file, tmp_path / "calm")[1:]).returncode == 0
+    assert contents(small_disk / "set") == contents(tmp_path / "calm")
+
+
+def test_a_read_only_target_is_one_sentence(corpus: Path, bpe_file: Path, small_disk: Path, remask: Remask) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    result = remask(*prep_command(corpus, bpe_file, small_disk / "set")[1:])
+    assert result.returncode == 2 and "cannot be written (Read-only file system)" in result.stderr
+
+
+def test_verify_names_what_is_wrong_and_prep_mends_it(corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path) -> None:
+    command = prep_command(corpus, bpe_file, tmp_path / "set")[1:]
+    made = remask(*command)
+    assert made.returncode == 0 and "dropped duplicate: 2" in made.stdout and "corpus.jsonl, line 502" in made.stdout
+    assert json.loads((tmp_path / "set" / "report.json").read_text())["dropped"]["broken-json"] == 1
+    verify = ["prep", "--verify", "--out", "set"]
+    assert remask(*verify).stdout.endswith("rows are as they were written\n")
+    shard = tmp_path / "set" / "train-00000.tar"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    altered = remask(*verify)
+    assert altered.returncode == 2 and "train-00000.tar: altered since it was written" in altered.stderr
+    shard.write_bytes(data[:-512])
+    assert "bytes were written" in remask(*verify).stderr.replace(str(len(data)), "bytes")
+    shard.unlink()
+    assert "train-00000.tar: missing" in remask(*verify).stderr
+    assert remask(*command).returncode == 0 and remask(*verify).returncode == 0
+
+
+def test_two_runs_in_one_folder_do_not_meet(corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path) -> None:
+    with locked(tmp_path / "set"):
+        result = remask(*prep_command(corpus, bpe_file, tmp_path / "set")[1:])
+    assert result.returncode == 2 and "another remask is at work in this folder" in result.stderr

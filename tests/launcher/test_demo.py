@@ -7,13 +7,14 @@ from pathlib import Path
 
 from conftest import REMASK
 
+from remask.data_prep import manifest
 from remask.data_prep.files import locked
 from remask.launcher.config import load
 
 Remask = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_demo_makes_a_corpus_and_a_config_and_uses_them_again(remask: Remask, tmp_path: Path) -> None:
+def test_demo_goes_from_nothing_to_shards_and_uses_what_is_there_again(remask: Remask, tmp_path: Path) -> None:
     first = remask("demo", "--out", "run", "--model.layers", "2")
     assert first.returncode == 0, first.stderr
     assert first.stdout == f"everything is in {tmp_path / 'run'}\n"
@@ -21,11 +22,15 @@ def test_demo_makes_a_corpus_and_a_config_and_uses_them_again(remask: Remask, tm
     assert sum(len(document["text"]) for document in documents) > 5_000_000
     assert {document["source"].split("/")[0] for document in documents} == {"python", "numpy", "torch"}
     assert load(str(tmp_path / "run" / "config.yaml")).model.layers == 2
-    assert "2/2 corpus" in (tmp_path / "run" / "demo.log").read_text()
+    assert "2/4 corpus" in (tmp_path / "run" / "demo.log").read_text()
+
+    made = manifest.read(tmp_path / "run" / "shards")
+    assert made.config["pack"]["mode"] == "segment-pair" and made.vocab_size == 8192
+    assert sum(shard.tokens for shard in made.train) > 1_000_000
 
     stamp = (tmp_path / "run" / "corpus.jsonl").stat().st_mtime_ns
     second = remask("demo", "--out", "run", "--model.layers", "2")
-    assert second.returncode == 0 and "used again" in second.stderr
+    assert second.returncode == 0 and second.stderr.count("used again") == 2 and "0 of them made now" in second.stderr
     assert (tmp_path / "run" / "corpus.jsonl").stat().st_mtime_ns == stamp
 
     other = remask("demo", "--out", "run")
@@ -34,11 +39,12 @@ def test_demo_makes_a_corpus_and_a_config_and_uses_them_again(remask: Remask, tm
 
 
 def test_a_damaged_corpus_is_noticed_and_made_again(remask: Remask, tmp_path: Path) -> None:
-    assert remask("demo").returncode == 0
+    demo = ["demo", "--preset", "roberta-tiny"]
+    assert remask(*demo).returncode == 0
     corpus = tmp_path / "remask-demo" / "corpus.jsonl"
     whole = corpus.read_bytes()
     corpus.write_bytes(whole[: len(whole) // 2])
-    assert "is not as it was written; it is made again" in remask("demo").stderr
+    assert "is not as it was written; it is made again" in remask(*demo).stderr
     assert corpus.read_bytes() == whole
 
 

@@ -24,6 +24,8 @@ def test_log_file_has_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_other_ranks_are_silent_until_all_are_asked_for(remask: Remask) -> None:
-    assert "INFO" in remask("demo").stderr
-    assert remask("demo", **RANK_1).stderr == ""
-    assert "INFO [rank 1] 1/2 config" in remask("demo", "--log-all-ranks", **RANK_1).stderr
+    demo = ["demo", "--preset", "roberta-tiny"]
+    assert "INFO 1/4 config" in remask(*demo).stderr
+    assert remask(*demo, **RANK_1).stderr == ""
+    for args in ([*demo, "--log-all-ranks"], ["--log-all-ranks", *demo]):
+        assert "INFO [rank 1] 1/4 config" in remask(*args, **RANK_1).stderr
