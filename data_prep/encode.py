@@ -134,6 +134,22 @@ def _character_ends(document: bytes) -> NDArray[np.int64]:
 
 def _joined(ids: NDArray[np.uint32], sentences: NDArray[np.int64], documents: NDArray[np.int64]) -> Encoded:
     """Each position once, documents' ends among the sentences', nothing for texts without tokens."""
-    documents = np.unique(documents)
-    sentences = np.union1d(sentences, documents)
-    return Encoded(ids=ids, sentences=sentences[sentences > 0], documents=documents[documents > 0])
+    return Encoded(ids=ids, sentences=_merged(sentences, documents), documents=_merged(documents, documents))
+
+
+@numba.njit(cache=True)
+def _merged(a, b):  # type: ignore[no-untyped-def]
+    """The positions of two rising lists, each once, without 0."""
+    merged = np.empty(len(a) + len(b), dtype=np.int64)
+    count = last = i = j = 0
+    while i < len(a) or j < len(b):
+        if j == len(b) or (i < len(a) and a[i] <= b[j]):
+            position = a[i]
+            i += 1
+        else:
+            position = b[j]
+            j += 1
+        if position > last:
+            merged[count] = last = position
+            count += 1
+    return merged[:count]

@@ -3,7 +3,8 @@
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,44 +21,46 @@ Encode = Callable[[list[str]], Ids]
 class Engine:
     """A way to encode texts, without special tokens, and why it was chosen."""
 
-    name: str
+    package: str
+    version: str
     encode: Encode
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.version} ({self.reason})"
 
 
 def choose_engine(tokenizer_json: str, sample: Sequence[str]) -> Engine:
     """The fast engine for this kind of tokenizer if it encodes every text of the sample as Hugging Face does, else Hugging Face's."""
     if not sample:
         raise ValueError("sample: no text was given to prove the engine on")
-    reference = _load_hugging_face(tokenizer_json)
+    reference = load_engine("tokenizers", tokenizer_json)
     kind = json.loads(tokenizer_json)["model"]["type"]
     if kind not in FAST:
-        return Engine(name=_named("tokenizers"), encode=reference, reason=f"no faster exact engine is known for {kind}")
-    package, load = FAST[kind]
+        return replace(reference, reason=f"no faster exact engine is known for {kind}")
+    package, _ = FAST[kind]
     try:
-        fast = load(tokenizer_json)
-        wrong = _first_difference(fast, reference, list(sample))
+        fast = load_engine(package, tokenizer_json)
+        wrong = _first_difference(fast.encode, reference.encode, list(sample))
     except Exception as error:  # third-party Rust code: whatever it raises, the reference still works
-        return Engine(name=_named("tokenizers"), encode=reference, reason=f"{package} failed ({type(error).__name__}: {error})")
+        return replace(reference, reason=f"{package} failed ({type(error).__name__}: {error})")
     if wrong is not None:
-        return Engine(name=_named("tokenizers"), encode=reference, reason=f"{package} gave other ids for {wrong[:60]!r}")
-    return Engine(name=_named(package), encode=fast, reason=f"same ids as tokenizers on {len(sample)} texts")
+        return replace(reference, reason=f"{package} gave other ids for {wrong[:60]!r}")
+    return replace(fast, reason=f"same ids as tokenizers on {len(sample)} texts")
 
 
-def load_engine(name: str, tokenizer_json: str) -> Engine:
-    """The engine that `choose_engine` named, without the proof: for the workers of a run in which it was given."""
-    package = name.split()[0]
+@lru_cache(maxsize=4)
+def load_engine(package: str, tokenizer_json: str) -> Engine:
+    """An engine by its package, once a process: they learn from what they encode and get faster."""
     loaders = {"tokenizers": _load_hugging_face, **dict(FAST.values())}
-    return Engine(name=name, encode=loaders[package](tokenizer_json), reason="chosen for this run")
+    return Engine(package=package, version=version(package), encode=loaders[package](tokenizer_json), reason="")
 
 
 def _first_difference(fast: Encode, reference: Encode, sample: list[str]) -> str | None:
-    for text in sample:
-        if not np.array_equal(fast([text])[0], reference([text])[0]):
-            return text
-    together, expected = fast(sample), reference(sample)
-    same = np.array_equal(together[0], expected[0]) and np.array_equal(together[1], expected[1])
-    return None if same else "all texts together"
+    (ids, counts), (expected_ids, expected_counts) = fast(sample), reference(sample)
+    if np.array_equal(ids, expected_ids) and np.array_equal(counts, expected_counts):
+        return None
+    return next((text for text in sample if not np.array_equal(fast([text])[0], reference([text])[0])), "all texts together")
 
 
 def _load_hugging_face(tokenizer_json: str) -> Encode:
@@ -99,10 +102,6 @@ def _load_tokie(tokenizer_json: str) -> Encode:
         return ids, counts.astype(np.int64)
 
     return encode
-
-
-def _named(package: str) -> str:
-    return f"{package} {version(package)}"
 
 
 # Kind of model in tokenizer.json -> package and loader.

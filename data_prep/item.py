@@ -39,6 +39,7 @@ class Job:
     pack: PackConfig
     block_rows: int
     tokenizer: Path
+    tokenizer_hash: str
     engine: str
     out: Path
     strict: bool
@@ -59,9 +60,11 @@ class Counts:
 
 
 @lru_cache(maxsize=1)
-def _tools(tokenizer: Path, engine: str) -> tuple[Vocabulary, EncodeDocuments, tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Loaded once a process."""
+def _tools(tokenizer: Path, digest: str, engine: str) -> tuple[Vocabulary, EncodeDocuments, tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Loaded once a process; the digest tells one tokenizer from another at the same place."""
     vocabulary = load_tokenizer(tokenizer)
+    if vocabulary.digest != digest:
+        raise InputError(f"{tokenizer}: changed while the run is under way; put it back and run again")
     return vocabulary, document_encoder(vocabulary, load_engine(engine, vocabulary.text)), continuation_tables(vocabulary)
 
 
@@ -160,7 +163,7 @@ class _Split:
     def _flush(self, counts: Counts) -> None:
         if not self.batch:
             return
-        vocabulary, encode, tables = _tools(self.job.tokenizer, self.job.engine)
+        vocabulary, encode, tables = _tools(self.job.tokenizer, self.job.tokenizer_hash, self.job.engine)
         if self.stream is None:
             separator = vocabulary.specials["sep"]
             self.stream = RowStream(ShardWriter(self.path), self.job.pack, self.job.block_rows, separator, vocabulary.id_dtype)

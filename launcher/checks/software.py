@@ -54,8 +54,8 @@ def check_kernels() -> Check:
 
 def check_tokenizer_engines() -> Check:
     engines = {kind: choose_engine(text, _SAMPLE) for kind, text in _sample_tokenizers().items()}
-    found = "; ".join(f"{kind}: {engine.name} ({engine.reason})" for kind, engine in engines.items())
-    slow = [kind for kind, engine in engines.items() if engine.name.startswith("tokenizers") and kind != "Unigram"]
+    found = "; ".join(f"{kind}: {engine}" for kind, engine in engines.items())
+    slow = [kind for kind, engine in engines.items() if engine.package == "tokenizers" and kind != "Unigram"]
     if slow:
         return Check(
             name="tokenizers", status="warn", found=found, remedy="pip install gigatoken==0.10.0 tokie==0.1.4: up to 80 times faster"
