@@ -17,7 +17,7 @@ Task = tuple[Any, ...]
 
 
 class Workers:
-    """Runs tasks, gives a task whose worker died two more chances, and tells for each how it ended."""
+    """Runs tasks and tells how each ended. What was running when a worker died runs again one at a time: then the blame is certain."""
 
     def __init__(self, new_executor: Callable[[], Executor], count: int) -> None:
         self._new_executor, self.count = new_executor, count
@@ -25,21 +25,27 @@ class Workers:
 
     def run(self, work: Callable[..., int], tasks: list[Task]) -> Iterator[tuple[Task, int | None, BaseException | None]]:
         """(task, what it returned, error) as they end; the error is None when it went well."""
-        waiting = [(task, 1) for task in reversed(tasks)]
-        running: dict[Future[int], tuple[Task, int]] = {}
-        while waiting or running:
-            while waiting and len(running) < self.count:
-                task, attempt = waiting.pop()
-                running[self._submit(work, task)] = (task, attempt)
+        waiting = [(task, 0) for task in reversed(tasks)]
+        suspects: list[tuple[Task, int]] = []
+        running: dict[Future[int], tuple[Task, int, bool]] = {}
+        while waiting or suspects or running:
+            if suspects and not running:
+                task, deaths = suspects.pop()
+                running[self._submit(work, task)] = (task, deaths, True)
+            while waiting and not suspects and len(running) < self.count and not any(alone for *_, alone in running.values()):
+                task, deaths = waiting.pop()
+                running[self._submit(work, task)] = (task, deaths, False)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                task, attempt = running.pop(future)
+                task, deaths, alone = running.pop(future)
                 error = future.exception()
-                if isinstance(error, BrokenProcessPool) and attempt < _ATTEMPTS:
-                    log.warning("a worker died; its item is tried again (attempt %d of %d)", attempt + 1, _ATTEMPTS)
+                if isinstance(error, BrokenProcessPool):
                     self.close()
-                    waiting.append((task, attempt + 1))
-                else:
-                    yield task, None if error else future.result(), error
+                    deaths += alone
+                    if deaths < _ATTEMPTS:
+                        log.warning("a worker died; what it was doing is tried again")
+                        suspects.append((task, deaths))
+                        continue
+                yield task, None if error else future.result(), error
 
     def close(self) -> None:
         if self._executor is not None:
