@@ -20,7 +20,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python -m remask.benchmarks.startup
+	$(BIN)/remask bench startup
 
 clean:
 	rm -rf $(VENV) build dist remask.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

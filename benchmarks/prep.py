@@ -4,7 +4,7 @@ Every contestant gets the same documents from the same JSONL file and the same t
 worker of a long run would have; the rest is timed, from reading the file to its output on disk. Each repeat is a new process, contestants
 take turns, and the figure is the median with the lowest and highest.
 
-    python -m remask.benchmarks.prep --text corpus.jsonl --json prep.json
+    remask bench prep --text corpus.jsonl --json prep.json
 
 Peers: HF datasets.map, datatrove's tokenizer, webdataset with one sample a document, all with Hugging Face's tokenizers. Limit: the
 tokenizer engine alone, on texts in memory. Ours writes every channel: ids, rows, splits, sentence ends, document ends, word starts.
@@ -39,8 +39,8 @@ Contestant = Callable[[Path, Path, Path], None]
 class PrepBenchOptions:
     """Measure remask prep against its peers."""
 
-    text: Path
-    """A JSONL file with a text field."""
+    text: Path | None = None
+    """A JSONL file with a text field; without it the documentation of the installed packages is harvested."""
     kinds: tuple[Kind, ...] = ("bpe", "wordpiece")
     """Tokenizers to compare with."""
     repeats: int = 3
@@ -157,7 +157,7 @@ def measure(options: PrepBenchOptions, kind: Kind) -> dict[str, Any]:
     """Figures of all contestants for one kind of tokenizer."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        megabytes = _split(options.text, folder)
+        megabytes = _split(options.text or _harvested(folder), folder)
         _train(folder, kind)
         results: dict[str, list[dict[str, float]]] = {contestant: [] for contestant in CONTESTANTS}
         for _ in range(options.repeats):
@@ -180,6 +180,13 @@ def measure(options: PrepBenchOptions, kind: Kind) -> dict[str, Any]:
         "peak_rss_mb": max(run["peak_rss_mb"] for run in results["ours"]),
         "text_mb": megabytes,
     }
+
+
+def _harvested(folder: Path) -> Path:
+    from remask.data_prep.harvest import harvest
+
+    harvest(folder / "harvest.jsonl", ("python", "numpy", "torch", "transformers"), os.cpu_count() or 1, lambda *_: None)
+    return folder / "harvest.jsonl"
 
 
 def _split(text: Path, folder: Path) -> float:

@@ -3,7 +3,7 @@
 `remask --help` must feel immediate on a login node with a slow file system. Each round runs all contestants once, in turn, so that a
 busy machine slows them alike; the figure is the ratio to Python's own start, with its spread over the rounds.
 
-    python -m remask.benchmarks.startup --json startup.json
+    remask bench startup --json startup.json
 """
 
 import json
@@ -66,9 +66,7 @@ def main(args: Sequence[str] | None = None) -> int:
     for name, row in rows.items():
         print(f"{name:<28} {row['ratio']:6.1f}x  ({row['lowest']:.1f} to {row['highest']:.1f})")
     if options.json:
-        options.json.write_text(
-            json.dumps({"command": "python -m remask.benchmarks.startup", "repeats": options.repeats, "rows": rows}, indent=2)
-        )
+        options.json.write_text(json.dumps({"command": "remask bench startup", "repeats": options.repeats, "rows": rows}, indent=2))
     return 0
 
 

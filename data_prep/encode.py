@@ -1,7 +1,8 @@
-"""Documents to one stream of ids that knows where its sentences and documents end.
+"""Documents to one stream of ids that knows where its sentences, documents and words are.
 
 Sentences are found in the text, and their ends carried over to tokens in the way that is exact for the tokenizer: by the bytes that ids
-stand for, by encoding sentences one by one, or by the offsets that Hugging Face's tokenizers tell.
+stand for, by encoding sentences one by one, or by the offsets that Hugging Face's tokenizers tell. Words follow from tables over the
+vocabulary; in Chinese, if asked for, from a segmenter, carried over to tokens in the same ways.
 """
 
 from collections.abc import Callable
@@ -12,9 +13,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from remask.data_prep.chinese import GoesOn, is_ideograph
 from remask.data_prep.engines import Engine
 from remask.data_prep.sentences import sentence_ends
 from remask.data_prep.tokenizer import Vocabulary
+from remask.data_prep.words import continuation_tables, mark_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,24 +27,34 @@ class Encoded:
     ids: NDArray[np.uint32]
     sentences: NDArray[np.int64]
     documents: NDArray[np.int64]
+    words: NDArray[np.bool_]
+    """True where a token begins a word."""
 
 
 EncodeDocuments = Callable[[list[bytes]], Encoded]
 
 
-def document_encoder(vocabulary: Vocabulary, engine: Engine) -> EncodeDocuments:
+def document_encoder(vocabulary: Vocabulary, engine: Engine, segmenter: GoesOn | None = None) -> EncodeDocuments:
     """The exact way for this tokenizer.
 
     A special token's name that stands in a text, such as [MASK], is text: it is broken by a space, for it must not become the token.
     """
     encode = _exact_encoder(vocabulary, engine)
+    tables = continuation_tables(vocabulary)
     special = np.zeros(len(vocabulary.pieces), dtype=np.bool_)
     special[[i for role, i in vocabulary.specials.items() if role != "unk"]] = True
     names = [vocabulary.pieces[i].encode() for i in np.flatnonzero(special)]
+    chinese = None if segmenter is None else _ChineseWords(vocabulary, segmenter)
 
     def encode_text_alone(documents: list[bytes]) -> Encoded:
-        encoded = encode(documents)
-        return encode([_broken(document, names) for document in documents]) if special[encoded.ids].any() else encoded
+        ids, sentences, ends = encode(documents)
+        if special[ids].any():
+            documents = [_broken(document, names) for document in documents]
+            ids, sentences, ends = encode(documents)
+        words = mark_words(ids, ends, *tables)
+        if chinese is not None:
+            chinese.mark(words, ids, ends, documents)
+        return Encoded(ids=ids, sentences=_merged(sentences, ends), documents=_merged(ends, ends), words=words)
 
     return encode_text_alone
 
@@ -52,7 +65,11 @@ def _broken(document: bytes, names: list[bytes]) -> bytes:
     return document
 
 
-def _exact_encoder(vocabulary: Vocabulary, engine: Engine) -> EncodeDocuments:
+Streams = tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]
+"""Ids, sentence ends, and the end of each document, also of one without tokens."""
+
+
+def _exact_encoder(vocabulary: Vocabulary, engine: Engine) -> Callable[[list[bytes]], Streams]:
     if vocabulary.is_byte_level:
         lengths = np.array([len(piece) for piece in vocabulary.pieces], dtype=np.int64)
         return lambda documents: _encode_by_bytes(documents, engine, lengths)
@@ -61,13 +78,13 @@ def _exact_encoder(vocabulary: Vocabulary, engine: Engine) -> EncodeDocuments:
     return _offset_encoder(vocabulary)
 
 
-def _encode_by_bytes(documents: list[bytes], engine: Engine, lengths: NDArray[np.int64]) -> Encoded:
+def _encode_by_bytes(documents: list[bytes], engine: Engine, lengths: NDArray[np.int64]) -> Streams:
     ids, counts = engine.encode([document.decode() for document in documents])
     ends = [sentence_ends(document) for document in documents]
     text_ends = np.cumsum([len(document) for document in documents])
     flat = np.concatenate([end + (text_end - len(document)) for end, text_end, document in zip(ends, text_ends, documents, strict=True)])
     sentences = _tokens_at_bytes(ids, lengths, flat, text_ends)
-    return _joined(ids, sentences, np.cumsum(counts))
+    return ids, sentences, np.cumsum(counts)
 
 
 @numba.njit(cache=True)
@@ -89,7 +106,7 @@ def _tokens_at_bytes(ids, lengths, byte_ends, text_ends):  # type: ignore[no-unt
     return tokens
 
 
-def _encode_by_sentence(documents: list[bytes], engine: Engine) -> Encoded:
+def _encode_by_sentence(documents: list[bytes], engine: Engine) -> Streams:
     texts: list[str] = []
     sizes = []
     for document in documents:
@@ -102,15 +119,15 @@ def _encode_by_sentence(documents: list[bytes], engine: Engine) -> Encoded:
     ids, counts = engine.encode(texts)
     sentences = np.cumsum(counts)
     document_ends = np.concatenate(([0], sentences))[np.cumsum(sizes)]
-    return _joined(ids, sentences, document_ends)
+    return ids, sentences, document_ends
 
 
-def _offset_encoder(vocabulary: Vocabulary) -> EncodeDocuments:
+def _offset_encoder(vocabulary: Vocabulary) -> Callable[[list[bytes]], Streams]:
     from tokenizers import Tokenizer
 
     tokenizer: Any = Tokenizer.from_str(vocabulary.text)
 
-    def encode(documents: list[bytes]) -> Encoded:
+    def encode(documents: list[bytes]) -> Streams:
         encodings = tokenizer.encode_batch([document.decode() for document in documents], add_special_tokens=False)
         sentences, counts = [], []
         begin = 0
@@ -120,7 +137,7 @@ def _offset_encoder(vocabulary: Vocabulary) -> EncodeDocuments:
             counts.append(len(encoding))
             begin += len(encoding)
         ids = np.fromiter((i for encoding in encodings for i in encoding.ids), dtype=np.uint32, count=begin)
-        return _joined(ids, np.concatenate(sentences) if sentences else np.empty(0, np.int64), np.cumsum(counts))
+        return ids, np.concatenate(sentences) if sentences else np.empty(0, np.int64), np.cumsum(counts)
 
     return encode
 
@@ -132,9 +149,44 @@ def _character_ends(document: bytes) -> NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(first_bytes)))[ends]
 
 
-def _joined(ids: NDArray[np.uint32], sentences: NDArray[np.int64], documents: NDArray[np.int64]) -> Encoded:
-    """Each position once, documents' ends among the sentences', nothing for texts without tokens."""
-    return Encoded(ids=ids, sentences=_merged(sentences, documents), documents=_merged(documents, documents))
+class _ChineseWords:
+    """Moves word starts in Chinese from every ideograph to where the segmenter says."""
+
+    def __init__(self, vocabulary: Vocabulary, segmenter: GoesOn) -> None:
+        from tokenizers import Tokenizer
+
+        self.segmenter = segmenter
+        self.tokenizer: Any = Tokenizer.from_str(vocabulary.text)
+        self.byte_lengths = np.array([len(piece) for piece in vocabulary.pieces]) if vocabulary.is_byte_level else None
+        self.ideograph_ids = np.array([len(piece) == 1 and bool(is_ideograph(piece)[0]) for piece in vocabulary.pieces])
+
+    def mark(self, words: NDArray[np.bool_], ids: NDArray[np.uint32], ends: NDArray[np.int64], documents: list[bytes]) -> None:
+        """Correct the marks in place, document by document."""
+        begin = 0
+        for document, end in zip(documents, ends.tolist(), strict=True):
+            if not document.isascii():
+                self._mark_document(words[begin:end], ids[begin:end], document.decode())
+            begin = end
+
+    def _mark_document(self, words: NDArray[np.bool_], ids: NDArray[np.uint32], text: str) -> None:
+        ideographs = is_ideograph(text)
+        if not ideographs.any():
+            return
+        begins = ideographs & ~self.segmenter(text)
+        tokens = np.flatnonzero(self.ideograph_ids[ids])
+        if self.byte_lengths is not None:
+            widths = np.array([len(character.encode()) for character in text])
+            first = np.cumsum(widths) - widths
+            is_start, is_inside = np.zeros(widths.sum(), dtype=np.bool_), np.repeat(ideographs, widths)
+            is_start[first[begins]] = True
+            places = np.cumsum(self.byte_lengths[ids]) - self.byte_lengths[ids]
+            words[:] = np.where(is_inside[places], is_start[places], words)
+        elif len(tokens) == np.count_nonzero(ideographs):  # one token an ideograph: they stand in the same order
+            words[tokens] = begins[ideographs]
+        else:  # an ideograph that the vocabulary lacks, or one inside a longer piece: ask for offsets
+            places = np.array([offset[0] for offset in self.tokenizer.encode(text, add_special_tokens=False).offsets])
+            first = np.concatenate(([True], places[1:] != places[:-1]))  # not the second token of one ideograph
+            words[:] = np.where(ideographs[places], begins[places] & first, words)
 
 
 @numba.njit(cache=True)

@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from remask.data_prep.chinese import load_segmenter
 from remask.data_prep.clean import TOO_SHORT, CleanConfig, clean, is_held_out
 from remask.data_prep.corpus import Piece
 from remask.data_prep.encode import EncodeDocuments, document_encoder
@@ -23,7 +24,6 @@ from remask.data_prep.shards import Shard, ShardWriter
 from remask.data_prep.stream import RowStream
 from remask.data_prep.tokenizer import Vocabulary
 from remask.data_prep.tokenizer import load as load_tokenizer
-from remask.data_prep.words import continuation_tables
 
 _BATCH_BYTES = 4 << 20
 _EXAMPLES = 3
@@ -41,6 +41,8 @@ class Job:
     tokenizer: Path
     tokenizer_hash: str
     engine: str
+    chinese_words: tuple[str, ...] | None
+    """None: each ideograph is a word; else rjieba cuts words, with these added."""
     out: Path
     strict: bool
     """Stop at the first document that cannot be read, instead of counting it."""
@@ -59,13 +61,18 @@ class Counts:
         return self.documents.setdefault(source, Counter())
 
 
+def load_tools(job: Job) -> tuple[Vocabulary, EncodeDocuments]:
+    """The tokenizer and the way to encode with it, loaded once a process."""
+    return _load_tools(job.tokenizer, job.tokenizer_hash, job.engine, job.chinese_words)
+
+
 @lru_cache(maxsize=1)
-def _tools(tokenizer: Path, digest: str, engine: str) -> tuple[Vocabulary, EncodeDocuments, tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Loaded once a process; the digest tells one tokenizer from another at the same place."""
+def _load_tools(tokenizer: Path, digest: str, engine: str, chinese_words: tuple[str, ...] | None) -> tuple[Vocabulary, EncodeDocuments]:
     vocabulary = load_tokenizer(tokenizer)
-    if vocabulary.digest != digest:
+    if vocabulary.digest != digest:  # it also tells one tokenizer from another at the same place
         raise InputError(f"{tokenizer}: changed while the run is under way; put it back and run again")
-    return vocabulary, document_encoder(vocabulary, load_engine(engine, vocabulary.text)), continuation_tables(vocabulary)
+    segmenter = None if chinese_words is None else load_segmenter(chinese_words)
+    return vocabulary, document_encoder(vocabulary, load_engine(engine, vocabulary.text), segmenter)
 
 
 def cleaned_documents(
@@ -163,11 +170,11 @@ class _Split:
     def _flush(self, counts: Counts) -> None:
         if not self.batch:
             return
-        vocabulary, encode, tables = _tools(self.job.tokenizer, self.job.tokenizer_hash, self.job.engine)
+        vocabulary, encode = load_tools(self.job)
         if self.stream is None:
             separator = vocabulary.specials["sep"]
             self.stream = RowStream(ShardWriter(self.path), self.job.pack, self.job.block_rows, separator, vocabulary.id_dtype)
         encoded = encode(self.batch)
-        self.stream.add(encoded, tables)
+        self.stream.add(encoded)
         counts.of(self.source).update(kept=len(self.batch), text_bytes=self.batch_bytes, tokens=len(encoded.ids))
         self.batch, self.batch_bytes = [], 0

@@ -54,6 +54,8 @@ class PrepConfig:
     tokenizer: Path
     pack: PackConfig = field(default_factory=PackConfig)
     clean: CleanConfig = field(default_factory=CleanConfig)
+    chinese_words: tuple[str, ...] | None = None
+    """None: in Chinese each ideograph is a word; else rjieba cuts words, with these added to its dictionary."""
     block_rows: int = 512
     """Rows of one tar sample: fewer shuffle better, more read faster; from 256 on there is no difference in speed."""
     shard_mb: int = 512
@@ -91,7 +93,7 @@ def prepare(config: PrepConfig, out: Path, workers: Workers, report: Report, str
         marks = dict(zip((job.index for job in scanned), _duplicates(scanned, config.clean), strict=True))
         missing = [job for job in scanned if not _is_built(job, marks[job.index])]
         if missing:
-            engine = _proven_engine(vocabulary, missing)
+            engine = proven_engine(vocabulary, missing)
             tasks = [(dataclasses.replace(job, engine=engine), marks[job.index]) for job in missing]
             failures |= _run(workers, _build_and_save, tasks, "build", sizes, report)
         made = None if failures else _compose(config, vocabulary, jobs)
@@ -121,19 +123,25 @@ def _jobs(config: PrepConfig, vocabulary: Vocabulary, out: Path, strict: bool) -
         manifest.save(file, described)
     elif (before := orjson.loads(file.read_bytes())) != described:
         raise InputError(f"{out}: made with {_difference(before, described)}; give the same options and corpus, or another folder")
-    shared = Job(
+    shared = shared_job(config, vocabulary, out / "tokenizer.json", out, strict)
+    return [dataclasses.replace(shared, index=index, pieces=pieces) for index, pieces in enumerate(items)]
+
+
+def shared_job(config: PrepConfig, vocabulary: Vocabulary, tokenizer: Path, out: Path, strict: bool) -> Job:
+    """What all jobs of a run have in common; each adds its index and pieces, and the engine once it is proven."""
+    return Job(
         index=0,
         pieces=(),
         clean=config.clean,
         pack=config.pack,
         block_rows=config.block_rows,
-        tokenizer=out / "tokenizer.json",
+        tokenizer=tokenizer,
         tokenizer_hash=vocabulary.digest,
         engine="",
+        chinese_words=config.chinese_words,
         out=out,
         strict=strict,
     )
-    return [dataclasses.replace(shared, index=index, pieces=pieces) for index, pieces in enumerate(items)]
 
 
 def _settings(config: PrepConfig, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -197,7 +205,7 @@ def _duplicates(jobs: list[Job], config: CleanConfig) -> Iterator[NDArray[np.boo
         yield from mark_duplicates(hashes)
 
 
-def _proven_engine(vocabulary: Vocabulary, jobs: list[Job]) -> str:
+def proven_engine(vocabulary: Vocabulary, jobs: list[Job]) -> str:
     """The fastest engine that encodes a sample of this very corpus as Hugging Face's tokenizers do."""
     pieces = sample([job.pieces for job in jobs], _SAMPLE_BYTES)
     texts = [

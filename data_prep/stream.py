@@ -10,7 +10,6 @@ from remask.data_prep.cuts import cut
 from remask.data_prep.encode import Encoded
 from remask.data_prep.pack import PackConfig
 from remask.data_prep.shards import ShardWriter
-from remask.data_prep.words import mark_words
 
 
 class RowStream:
@@ -25,10 +24,9 @@ class RowStream:
         self.sentences = self.documents = np.empty(0, dtype=np.int64)
         self.words = np.empty(0, dtype=np.bool_)
 
-    def add(self, encoded: Encoded, tables: tuple[NDArray[np.bool_], NDArray[np.bool_]]) -> None:
+    def add(self, encoded: Encoded) -> None:
         """Take a batch of documents, and write the blocks that it completes."""
-        words = mark_words(encoded.ids, encoded.documents, *tables)
-        ids, sentences, documents = encoded.ids, encoded.sentences, encoded.documents
+        ids, words, sentences, documents = encoded.ids, encoded.words, encoded.sentences, encoded.documents
         if self.pack.mode == "full-sentences":
             ids, words, sentences, documents = _separate(ids, words, sentences, documents, self.separator)
         waiting = len(self.ids)

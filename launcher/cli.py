@@ -9,12 +9,13 @@ from contextlib import suppress
 from importlib.metadata import version
 
 from remask.data_prep.errors import InputError
-from remask.launcher import demo, doctor, logs, prep, ranks, show_presets, train_tokenizer
+from remask.launcher import bench, demo, doctor, logs, prep, ranks, show_presets, train_tokenizer
 from remask.launcher.decode import nearest
 
 Verb = Callable[[Sequence[str]], int]
 
 VERBS: dict[str, Verb] = {
+    "bench": bench.main,
     "demo": demo.main,
     "doctor": doctor.main,
     "prep": prep.main,

@@ -21,10 +21,12 @@ from remask.launcher.progress import Progress, progress
 from remask.launcher.ranks import place_of
 
 if TYPE_CHECKING:
-    from remask.data_prep.prep import Report
+    from remask.data_prep.prep import PrepConfig, Report
     from remask.data_prep.workers import Workers
 
 log = logging.getLogger(__name__)
+
+_ESTIMATE_SHARE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +59,14 @@ class PrepOptions:
     """Rows of one tar sample; fewer shuffle better, and from 256 on more do not read faster."""
     shard_mb: int = 512
     """MB of stored text that become one shard; a small corpus is cut finer, so that all cores have work."""
+    chinese_words: bool = False
+    """Cut Chinese text into words with rjieba, so that whole-word masking masks words; else each ideograph counts as one."""
+    word_list: Path | None = None
+    """Words to add to rjieba's dictionary, one a line; turns --chinese-words on."""
     strict: bool = False
     """Stop at the first document that is empty or cannot be read, naming its line, instead of dropping and counting it."""
+    estimate: bool = False
+    """Only process about 1% of the corpus and print what all of it takes: core-hours, disk, tokens; nothing is kept."""
     verify: bool = False
     """Only read every shard of --out again, and name what is missing or altered."""
     pack: PackConfig = dataclasses.field(default_factory=PackConfig)
@@ -77,22 +85,34 @@ def main(args: Sequence[str]) -> int:
     for name in ("workers", "block_rows", "shard_mb"):
         if (value := getattr(options, name)) < 1:
             raise UserError(f"remask prep: --{name.replace('_', '-')}: {value} was given, it must be at least 1")
+    if options.estimate:
+        from remask.data_prep.estimate import estimate
+
+        print(estimate(_config(options, options.tokenizer), _ESTIMATE_SHARE))
+        return 0
     with _workers(options.workers) as workers:
         return 0 if workers is None else _prepare(options, options.tokenizer, workers)
 
 
-def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:
-    from remask.data_prep import manifest, report
-    from remask.data_prep.prep import PrepConfig, prepare
+def _config(options: PrepOptions, tokenizer: Path) -> "PrepConfig":
+    from remask.data_prep.prep import PrepConfig
 
-    config = PrepConfig(
+    return PrepConfig(
         sources=sources_of(options.inputs, options.format, options.field),
         tokenizer=tokenizer,
         pack=options.pack,
         clean=options.clean,
+        chinese_words=_chinese_words(options),
         block_rows=options.block_rows,
         shard_mb=options.shard_mb,
     )
+
+
+def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:
+    from remask.data_prep import manifest, report
+    from remask.data_prep.prep import prepare
+
+    config = _config(options, tokenizer)
     try:
         with progress("MB") as tell:
             outcome = prepare(config, options.out, workers, prep_report(tell), options.strict)
@@ -105,6 +125,16 @@ def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:
     manifest.save(options.out / "report.json", summary)
     print(report.as_text(summary))
     return 0
+
+
+def _chinese_words(options: PrepOptions) -> tuple[str, ...] | None:
+    if options.word_list is None:
+        return () if options.chinese_words else None
+    try:
+        lines = options.word_list.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--word-list: {options.word_list} cannot be read ({error}); give a text file with one word a line") from error
+    return tuple(line.strip() for line in lines if line.strip())
 
 
 def prep_report(tell: Callable[[Progress], None]) -> "Report":

@@ -29,12 +29,18 @@ def test_make_knows_the_target(command: str) -> None:
     subprocess.run([*command.split(), "--dry-run"], cwd=REPOSITORY, check=True, capture_output=True, timeout=60)
 
 
+@pytest.fixture(scope="module")
+def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands are run in the README's order in one folder, as a reader would."""
+    return tmp_path_factory.mktemp("user")
+
+
 @pytest.mark.dist
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in MAKE])
-def test_command_runs(command: str, tmp_path: Path) -> None:
+def test_command_runs(command: str, user_folder: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     result = subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240, check=False
+        ["bash", "-c", command], cwd=user_folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240, check=False
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout

@@ -1,16 +1,19 @@
 """Documents to tokens: Hugging Face's ids, with sentence and document ends where the text has them."""
 
 import numpy as np
+import pytest
+import rjieba
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_corpus import DOCUMENTS
 from tokenizers import Tokenizer
 
+from remask.data_prep import tokenizer
+from remask.data_prep.chinese import is_ideograph, load_segmenter
 from remask.data_prep.encode import document_encoder
 from remask.data_prep.engines import choose_engine
 from remask.data_prep.sentences import sentence_ends
-from remask.data_prep.tokenizer import Vocabulary
-from remask.data_prep.words import continuation_tables, mark_words
+from remask.data_prep.tokenizer import Kind, Vocabulary
 
 
 def encoder_of(vocabulary: Vocabulary):  # type: ignore[no-untyped-def]
@@ -29,14 +32,14 @@ def test_ids_are_hugging_faces_and_documents_end_where_they_do(vocabulary: Vocab
 
 def test_each_sentence_has_its_own_tokens(vocabulary: Vocabulary) -> None:
     """What is decoded between two ends is what stands between the ends in the text, white space aside."""
-    tokenizer = Tokenizer.from_str(vocabulary.text)
+    reference = Tokenizer.from_str(vocabulary.text)
     text = next(text for text in DOCUMENTS if text.count(".") > 5).strip().encode()
     encoded = encoder_of(vocabulary)([text])
     begin = byte = 0
     ends = sentence_ends(text).tolist()
     assert len(ends) == len(encoded.sentences) > 5
     for token, end in zip(encoded.sentences, ends, strict=True):
-        decoded = tokenizer.decode(encoded.ids[begin:token].tolist(), skip_special_tokens=False)
+        decoded = reference.decode(encoded.ids[begin:token].tolist(), skip_special_tokens=False)
         assert decoded.replace(" ", "").strip() == text[byte:end].decode().replace(" ", "").strip() or "unk" in decoded.lower()
         begin, byte = token, end
 
@@ -51,14 +54,45 @@ def test_names_of_special_tokens_in_a_text_are_text(vocabulary: Vocabulary) -> N
 
 def test_words_begin_at_spaces_and_punctuation(vocabulary: Vocabulary) -> None:
     encoded = encoder_of(vocabulary)([b"the model (reads) masked tokens, mothers?"])
-    marks = mark_words(encoded.ids, encoded.documents, *continuation_tables(vocabulary))
-    tokenizer = Tokenizer.from_str(vocabulary.text)
+    reference = Tokenizer.from_str(vocabulary.text)
     words: list[str] = []
-    for i, begins in zip(encoded.ids.tolist(), marks, strict=True):
-        piece = tokenizer.id_to_token(i).replace("##", "").replace("Ġ", "").replace("▁", "")
+    for i, begins in zip(encoded.ids.tolist(), encoded.words, strict=True):
+        piece = reference.id_to_token(i).replace("##", "").replace("Ġ", "").replace("▁", "")
         words = [*words, piece] if begins else [*words[:-1], words[-1] + piece]
     assert len(encoded.ids) > len(words)
     assert [word for word in words if word.isalpha()] == ["the", "model", "reads", "masked", "tokens", "mothers"]
+
+
+CHINESE = ["我来到北京清华大学。", "今天天气很好，我们去北京大学看书！", "Python 是一种语言，北京欢迎你。", "𠮷野家在北京。"]
+
+
+def chinese_vocabulary(kind: Kind) -> Vocabulary:
+    return tokenizer.train(iter(CHINESE[:2] * 5), kind, 400 if kind == "bpe" else 60, lowercase=False)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+def test_chinese_words_are_those_of_the_segmenter(kind: Kind) -> None:
+    """Also where the vocabulary lacks an ideograph, and for tokens that begin in the middle of one."""
+    vocabulary = chinese_vocabulary(kind)
+    encode = document_encoder(vocabulary, choose_engine(vocabulary.text, CHINESE), load_segmenter(("吉野家", "欢迎你")))
+    reference = Tokenizer.from_str(vocabulary.text)
+    checked = 0
+    for text in CHINESE:
+        encoded = encode([text.encode()])
+        jieba = rjieba.Jieba()
+        for word in ("吉野家", "欢迎你"):
+            jieba.add_word(word, None, None)
+        starts = set(np.cumsum([0, *map(len, jieba.cut(text))]).tolist())
+        offsets = reference.encode(text, add_special_tokens=False).offsets
+        first_of_character = {place: i for i, place in reversed(list(enumerate(offset[0] for offset in offsets)))}
+        for place, token in first_of_character.items():
+            if is_ideograph(text)[place]:
+                assert encoded.words[token] == (place in starts), (text, text[place])
+                checked += 1
+        for token, offset in enumerate(offsets):  # what goes on inside an ideograph begins no word
+            if is_ideograph(text)[offset[0]] and first_of_character[offset[0]] != token:
+                assert not encoded.words[token], (text, token, offsets, encoded.words)
+    assert checked > 10
 
 
 @settings(max_examples=60)

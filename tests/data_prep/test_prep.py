@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -255,6 +256,34 @@ def test_verify_names_what_is_wrong_and_prep_mends_it(corpus: Path, bpe_file: Pa
     shard.unlink()
     assert "train-00000.tar: missing" in remask(*verify).stderr
     assert remask(*command).returncode == 0 and remask(*verify).returncode == 0
+
+
+def test_an_estimate_is_close_and_keeps_nothing(large_corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path) -> None:
+    told = remask(*prep_command(large_corpus, bpe_file, tmp_path / "set")[1:], "--estimate").stdout
+    megabytes = large_corpus.stat().st_size / 1e6
+    tokens = int(re.search(r"([\d,]+) tokens", told).group(1).replace(",", ""))  # type: ignore[union-attr]
+    assert f"{megabytes:,.0f} MB of corpus" in told and "core-hours" in told
+    ids = sum(len(encoding.ids) for encoding in Tokenizer.from_file(str(bpe_file)).encode_batch([f"Copy 1. {text}" for text in DOCUMENTS]))
+    assert tokens == pytest.approx(60 * (ids + len(DOCUMENTS)), rel=0.05)
+    assert not (tmp_path / "set").exists()
+
+
+def test_chinese_words_reach_the_shards(remask: Remask, tmp_path: Path) -> None:
+    text = "我来到北京清华大学。今天天气很好。"
+    (tmp_path / "zh.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    (tmp_path / "train.jsonl").write_text((json.dumps({"text": text}) + "\n") * 3)
+    (tmp_path / "words.txt").write_text("来到北京\n")
+    assert remask("tokenizer", "train", "train.jsonl", "--kind", "wordpiece", "--vocab-size", "40", "--out", "t.json").returncode == 0
+    found = {}
+    for name, options in {"off": [], "on": ["--chinese-words"], "mine": ["--word-list", "words.txt"]}.items():
+        result = remask("prep", "zh.jsonl", "--tokenizer", "t.json", "--out", name, "--clean.validation-share", "0", *options)
+        assert result.returncode == 0, result.stderr
+        (sample,) = blocks(tmp_path / name, manifest.read(tmp_path / name).train)
+        found[name] = np.unpackbits(sample["words.npy"])[: len(sample["ids.npy"])].tolist()
+    # rjieba: 我 来到 北京 清华大学 。 今天天气 很 好 。 and then the separator
+    assert found["off"] == [1] * 18
+    assert found["on"] == [1, 1, 0, 1, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1]
+    assert found["mine"] == [1, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_two_runs_in_one_folder_do_not_meet(corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path) -> None:

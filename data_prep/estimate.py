@@ -1,0 +1,61 @@
+"""What a corpus would cost, from a sample of it: core-hours, disk and tokens, by arithmetic on what the sample took."""
+
+import dataclasses
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from remask.data_prep import item, prep
+from remask.data_prep.corpus import plan, sample
+from remask.data_prep.prep import PrepConfig
+from remask.data_prep.tokenizer import load as load_tokenizer
+
+_ITEM_BYTES = 2 * 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Figures for the whole corpus; `sample_mb` of `corpus_mb` stored MB were really processed, on one core."""
+
+    corpus_mb: float
+    sample_mb: float
+    core_hours: float
+    shards_gb: float
+    tokens: int
+    rows: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.corpus_mb:,.0f} MB of corpus, judged by {self.sample_mb:,.1f} MB of it: "
+            f"{self.core_hours:,.3f} core-hours on cores like this one, {self.shards_gb:,.3f} GB of shards, "
+            f"{self.tokens:,} tokens in {self.rows:,} rows (duplicates are not looked for)"
+        )
+
+
+def estimate(config: PrepConfig, share: float) -> Estimate:
+    """Scan and build a share of the corpus into a folder that is thrown away."""
+    items = plan(config.sources, _ITEM_BYTES)
+    corpus_bytes = sum(piece.stored_bytes for pieces in items for piece in pieces)
+    pieces = tuple(sample(items, int(corpus_bytes * share)))
+    sample_bytes = sum(piece.stored_bytes for piece in pieces)
+    vocabulary = load_tokenizer(config.tokenizer)
+    with tempfile.TemporaryDirectory() as name:
+        job = prep.shared_job(config, vocabulary, config.tokenizer, Path(name), strict=False)
+        job = dataclasses.replace(job, pieces=pieces, engine=prep.proven_engine(vocabulary, [dataclasses.replace(job, pieces=pieces)]))
+        item.load_tools(job)
+        start = time.process_time()
+        record = item.build(job, np.zeros(len(item.scan(job)), dtype=np.bool_))
+        seconds = time.process_time() - start
+    shards = [shard for shard in record["shards"].values() if shard]
+    factor = corpus_bytes / max(sample_bytes, 1)
+    return Estimate(
+        corpus_mb=corpus_bytes / 1e6,
+        sample_mb=sample_bytes / 1e6,
+        core_hours=seconds * factor / 3600,
+        shards_gb=sum(shard["bytes"] for shard in shards) * factor / 1e9,
+        tokens=int(sum(shard["tokens"] for shard in shards) * factor),
+        rows=int(sum(shard["rows"] for shard in shards) * factor),
+    )
