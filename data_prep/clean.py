@@ -20,12 +20,19 @@ class CleanConfig:
     """Shorter documents are dropped."""
     exact_duplicates: Literal["drop", "keep"] = "drop"
     """Of documents that are equal after cleaning the first in corpus order stays."""
+    near_duplicates: float | None = None
+    """Similarity (shared five-word runs, 0 to 1) above which of two documents the later one is dropped, by MinHash; None looks for none.
+    Found by probability: a steep curve around the value, not an exact line; scanning takes about three times as long."""
     validation_share: float = 0.005
     """Documents held out for validation, chosen by their hash: the same ones whatever else the corpus holds."""
 
     def __post_init__(self) -> None:
         if self.min_characters < 0:
             raise ValueError(f"min_characters: {self.min_characters} was given, it must be at least 0")
+        if self.near_duplicates is not None and self.exact_duplicates == "keep":
+            raise ValueError(f"near_duplicates: {self.near_duplicates} was given, it needs exact_duplicates drop")
+        if self.near_duplicates is not None and not 0.3 <= self.near_duplicates <= 1:
+            raise ValueError(f"near_duplicates: {self.near_duplicates} was given, it must be from 0.3 to 1, or null to look for none")
         if not 0 <= self.validation_share < 1:
             raise ValueError(f"validation_share: {self.validation_share} was given, it must be at least 0 and less than 1")
 

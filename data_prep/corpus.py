@@ -4,12 +4,12 @@ A work item is a list of pieces, and a piece is a stretch of one file. Which doc
 result never depends on who reads it. A document belongs to the piece in which its first byte lies.
 """
 
-import glob
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from remask.data_prep import storage
 from remask.data_prep.errors import InputError
 
 Format = Literal["text", "file", "jsonl", "parquet"]
@@ -31,7 +31,7 @@ class Source:
 
     name: str
     paths: tuple[str, ...]
-    """Files, folders (searched for known endings) and globs."""
+    """Files, folders (searched for known endings), globs, and URLs of these that fsspec knows."""
     format: Literal["auto", "text", "file", "jsonl", "parquet"] = "auto"
     """text: a blank line between documents; file: a file a document; auto: by the ending (.txt, .jsonl, .parquet, and .gz or .zst)."""
     field: str = "text"
@@ -85,38 +85,34 @@ def sample(items: list[tuple[Piece, ...]], wanted_bytes: int) -> list[Piece]:
 
 def _pieces(source: Source, piece_bytes: int) -> Iterator[Piece]:
     left = None if source.limit_mb is None else int(source.limit_mb * _MB)
-    for file, kind in find_files(source):
-        size = file.stat().st_size if left is None else min(file.stat().st_size, left)
+    for file, stored, kind in find_files(source):
+        size = stored if left is None else min(stored, left)
         left = None if left is None else left - size
         # A compressed file cannot be entered in the middle; a Parquet file is cut by its row groups' first bytes.
-        step = size if kind == "file" or file.name.endswith(COMPRESSED) else piece_bytes
+        step = size if kind == "file" or file.endswith(COMPRESSED) else piece_bytes
         for start in range(0, size, max(step, 1)):
             end = min(start + step, size)
-            yield Piece(source=source.name, file=str(file), format=kind, field=source.field, start=start, end=end)
+            yield Piece(source=source.name, file=file, format=kind, field=source.field, start=start, end=end)
 
 
-def find_files(source: Source) -> list[tuple[Path, Format]]:
-    """Every file of a source with its format, in the order of their names."""
-    found: dict[Path, Format] = {}
+def find_files(source: Source) -> list[tuple[str, int, Format]]:
+    """Every file of a source with its size and format, in the order of their names."""
+    found: dict[str, tuple[int, Format]] = {}
     for path in source.paths:
-        if "://" in path:
-            raise InputError(f"{source.name}: {path} is a URL; copy the files here or mount them, and give their path")
-        matches = [Path(path)] if Path(path).exists() else [Path(match) for match in glob.glob(path, recursive=True)]  # noqa: PTH207 (may be absolute)
+        matches = storage.find(path)
         if not matches:
             raise InputError(f"{source.name}: {path} does not exist and matches nothing; give files, folders or a glob in quotes")
-        for match in matches:
-            if match.is_dir():
-                found.update({file: format_of(file, source) for file in match.rglob("*") if file.is_file() and _suffix(file) in SUFFIXES})
-            else:
-                found[match] = format_of(match, source)
+        for file, size, searched in matches:
+            if not searched or _suffix(file) in SUFFIXES:
+                found[file] = (size, _format_of(file, source))
     if not found:
         raise InputError(
             f"{source.name}: no file in {', '.join(source.paths)}; known endings are {', '.join(SUFFIXES)}, also with .gz or .zst"
         )
-    return sorted(found.items())
+    return [(file, *found[file]) for file in sorted(found)]
 
 
-def format_of(file: Path, source: Source) -> Format:
+def _format_of(file: str, source: Source) -> Format:
     if source.format != "auto":
         return source.format
     if _suffix(file) not in SUFFIXES:
@@ -124,5 +120,6 @@ def format_of(file: Path, source: Source) -> Format:
     return SUFFIXES[_suffix(file)]
 
 
-def _suffix(file: Path) -> str:
-    return Path(file.stem).suffix if file.suffix in COMPRESSED else file.suffix
+def _suffix(file: str) -> str:
+    path = Path(file)
+    return Path(path.stem).suffix if path.suffix in COMPRESSED else path.suffix

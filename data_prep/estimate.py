@@ -47,7 +47,7 @@ def estimate(config: PrepConfig, share: float) -> Estimate:
         job = dataclasses.replace(job, pieces=pieces, engine=prep.proven_engine(vocabulary, [dataclasses.replace(job, pieces=pieces)]))
         item.load_tools(job)
         start = time.process_time()
-        record = item.build(job, np.zeros(len(item.scan(job)), dtype=np.bool_))
+        record = item.build(job, np.zeros(len(item.scan(job)), dtype=np.uint8))
         seconds = time.process_time() - start
     shards = [shard for shard in record["shards"].values() if shard]
     factor = corpus_bytes / max(sample_bytes, 1)

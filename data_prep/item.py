@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from remask.data_prep.chinese import load_segmenter
 from remask.data_prep.clean import TOO_SHORT, CleanConfig, clean, is_held_out
 from remask.data_prep.corpus import Piece
+from remask.data_prep.duplicates import DUPLICATES
 from remask.data_prep.encode import EncodeDocuments, document_encoder
 from remask.data_prep.engines import load_engine
 from remask.data_prep.errors import InputError
+from remask.data_prep.minhash import band_keys, bands_for
 from remask.data_prep.pack import PackConfig
 from remask.data_prep.readers import line_number, read
 from remask.data_prep.shards import Shard, ShardWriter
@@ -96,20 +98,27 @@ def cleaned_documents(
 
 
 def scan(job: Job) -> NDArray[np.uint64]:
-    """The hash of each document that cleaning keeps, in order: what duplicates are found by."""
-    return np.fromiter(
-        (xxhash.xxh3_64_intdigest(data) for _, data in cleaned_documents(job.pieces, job.clean, strict=job.strict)), dtype=np.uint64
-    )
+    """What duplicates are found by: a row for each document that cleaning keeps, with its hash and, for near ones, its bands' keys."""
+    similarity = job.clean.near_duplicates
+    width = 1 if similarity is None else 1 + bands_for(similarity)[0]
+    rows = []
+    for _, data in cleaned_documents(job.pieces, job.clean, strict=job.strict):
+        row = np.empty(width, dtype=np.uint64)
+        row[0] = xxhash.xxh3_64_intdigest(data)
+        if similarity is not None:
+            row[1:] = band_keys(data, similarity)
+        rows.append(row)
+    return np.stack(rows) if rows else np.empty((0, width), dtype=np.uint64)
 
 
-def build(job: Job, duplicate: NDArray[np.bool_]) -> dict[str, Any]:
+def build(job: Job, duplicate: NDArray[np.uint8]) -> dict[str, Any]:
     """Write the item's shards, and return the record of what is in them as plain values."""
     counts = Counts()
     splits = {name: _Split(name, job) for name in ("train", "validation")}
     try:
         for number, (source, data) in enumerate(cleaned_documents(job.pieces, job.clean, counts)):
             if duplicate[number]:
-                counts.of(source)["duplicate"] += 1
+                counts.of(source)[DUPLICATES[duplicate[number]]] += 1
                 continue
             held_out = is_held_out(xxhash.xxh3_64_intdigest(data), job.clean.validation_share)
             splits["validation" if held_out else "train"].add(source, data, counts)
@@ -128,9 +137,9 @@ def build(job: Job, duplicate: NDArray[np.bool_]) -> dict[str, Any]:
     }
 
 
-def digest_of(duplicate: NDArray[np.bool_]) -> str:
+def digest_of(duplicate: NDArray[np.uint8]) -> str:
     """Which documents were left out as duplicates, in short."""
-    return xxhash.xxh3_64_hexdigest(np.packbits(duplicate).tobytes())
+    return xxhash.xxh3_64_hexdigest(duplicate.tobytes())
 
 
 class _Split:

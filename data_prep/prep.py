@@ -14,7 +14,7 @@ goes on where it stopped, and ends with the same bytes whoever did the work.
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,7 @@ def _record_file(job: Job) -> Path:
     return job.out / ".prep" / f"item-{job.index:05d}.json"
 
 
-def _is_built(job: Job, duplicate: NDArray[np.bool_] | None = None) -> bool:
+def _is_built(job: Job, duplicate: NDArray[np.uint8] | None = None) -> bool:
     """Whether the item's record and shards are there, the shards with the sizes that the record says, without these duplicates.
 
     What is a duplicate can change for an item that is built: when one before it could not be read at first.
@@ -191,18 +191,17 @@ def _scan_and_save(job: Job) -> int:
     return 0
 
 
-def _build_and_save(job: Job, duplicate: NDArray[np.bool_]) -> int:
+def _build_and_save(job: Job, duplicate: NDArray[np.uint8]) -> int:
     record = item.build(job, duplicate)
     manifest.save(_record_file(job), record)
     return sum(counts.get("tokens", 0) for counts in record["documents"].values())
 
 
-def _duplicates(jobs: list[Job], config: CleanConfig) -> Iterator[NDArray[np.bool_]]:
-    hashes = [np.load(_scan_file(job), mmap_mode="r") for job in jobs]
-    if config.exact_duplicates == "keep":
-        yield from (np.zeros(len(array), dtype=np.bool_) for array in hashes)
-    else:
-        yield from mark_duplicates(hashes)
+def _duplicates(jobs: list[Job], config: CleanConfig) -> list[NDArray[np.uint8]]:
+    scans = [np.load(_scan_file(job), mmap_mode="r") for job in jobs]
+    if config.exact_duplicates == "keep" and config.near_duplicates is None:
+        return [np.zeros(len(scan), dtype=np.uint8) for scan in scans]
+    return mark_duplicates(scans)
 
 
 def proven_engine(vocabulary: Vocabulary, jobs: list[Job]) -> str:

@@ -4,7 +4,6 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import orjson
@@ -12,6 +11,7 @@ import zstandard
 
 from remask.data_prep.corpus import Format, Piece
 from remask.data_prep.errors import InputError
+from remask.data_prep.storage import open_stored, size_of
 
 MAX_DOCUMENT_BYTES = 64 << 20
 """A longer line or document is dropped and counted: it is a file without line ends more often than a text."""
@@ -110,7 +110,7 @@ def _read_parquet(piece: Piece) -> Iterator[Document]:
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(piece.file)
+        file = parquet.ParquetFile(open_stored(piece.file))
     except (pyarrow.ArrowInvalid, OSError):
         if piece.start == 0:
             yield Document(0, problem="broken-parquet")
@@ -145,7 +145,7 @@ def _lines(piece: Piece, from_line_before: bool = False) -> Iterator[tuple[int, 
 
     With `from_line_before` the line that holds the byte before the start comes first, whole, so that one can tell whether it is blank.
     """
-    cut_short = piece.compressed and piece.end < Path(piece.file).stat().st_size  # by a limit: the end of the stream is no damage
+    cut_short = piece.compressed and piece.end < size_of(piece.file)  # by a limit: the end of the stream is no damage
     with _open(piece) as stream:
         position = 0
         if piece.start and not piece.compressed:
@@ -186,7 +186,7 @@ def _line_start(stream: BinaryIO, position: int) -> int:
 
 def _open(piece: Piece) -> BinaryIO:
     """The file's bytes, decompressed; of a compressed one, what the first `end` stored bytes hold."""
-    stored = Path(piece.file).open("rb")  # noqa: SIM115 (the caller closes it)
+    stored = open_stored(piece.file)
     if piece.file.endswith(".gz"):
         return cast(BinaryIO, gzip.GzipFile(fileobj=_Head(stored, piece.end)))
     if piece.file.endswith(".zst"):

@@ -75,15 +75,32 @@ def test_folders_globs_and_formats_are_found(tmp_path: Path) -> None:
     for name in ("b.txt", "deep/a.jsonl.gz", "c.md", "d.parquet"):
         (tmp_path / name).touch()
     found = find_files(Source(name="s", paths=(str(tmp_path),)))
-    assert [(file.name, kind) for file, kind in found] == [("b.txt", "text"), ("d.parquet", "parquet"), ("a.jsonl.gz", "jsonl")]
+    assert [(Path(file).name, kind) for file, _, kind in found] == [("b.txt", "text"), ("d.parquet", "parquet"), ("a.jsonl.gz", "jsonl")]
     assert len(find_files(Source(name="s", paths=(str(tmp_path / "**" / "*.gz"),)))) == 1
     for paths, said in [
         (("nothing*",), "matches nothing"),
         ((str(tmp_path / "c.md"),), "has no known ending"),
-        (("s3://x/y",), "is a URL"),
+        (("nosuch://x",), "Protocol not known"),
     ]:
         with pytest.raises(InputError, match=said):
             find_files(Source(name="s", paths=paths))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst", "a.txt.gz", "a.parquet"])
+def test_urls_are_read_as_files_are(name: str, tmp_path: Path) -> None:
+    """fsspec's file system in memory stands for s3."""
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    write(tmp_path / name)
+    memory.pipe(f"/bucket/deep/{name}", (tmp_path / name).read_bytes())
+    expected = documents(Source(name="s", paths=(str(tmp_path / name),)), 1000)
+    assert len(expected) > 200
+    for path in ("memory://bucket", f"memory://bucket/deep/{name}", "memory://bucket/deep/*"):
+        assert documents(Source(name="s", paths=(path,)), 1000) == expected
+    memory.rm("/bucket", recursive=True)
+    with pytest.raises(InputError, match="matches nothing"):
+        find_files(Source(name="s", paths=("memory://bucket/x.jsonl",)))
 
 
 def test_a_limit_takes_the_first_bytes(tmp_path: Path) -> None:

@@ -286,6 +286,16 @@ def test_chinese_words_reach_the_shards(remask: Remask, tmp_path: Path) -> None:
     assert found["mine"] == [1, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1]
 
 
+def test_near_duplicates_are_dropped_when_asked_for(bpe_file: Path, remask: Remask, tmp_path: Path) -> None:
+    long = " ".join(f"word{i}" for i in range(500))
+    texts = [long, long.replace("word250", "other"), "Something else, that nobody wrote before.", long]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    command = prep_command(tmp_path / "corpus.jsonl", bpe_file, tmp_path / "set")[1:]
+    result = remask(*command, "--clean.near-duplicates", "0.7", "--clean.validation-share", "0")
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "set" / "report.json").read_text())["dropped"] == {"duplicate": 1, "near-duplicate": 1}
+
+
 def test_two_runs_in_one_folder_do_not_meet(corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path) -> None:
     with locked(tmp_path / "set"):
         result = remask(*prep_command(corpus, bpe_file, tmp_path / "set")[1:])
