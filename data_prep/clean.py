@@ -27,8 +27,8 @@ class CleanConfig:
     """Documents held out for validation, chosen by their hash: the same ones whatever else the corpus holds."""
 
     def __post_init__(self) -> None:
-        if self.min_characters < 0:
-            raise ValueError(f"min_characters: {self.min_characters} was given, it must be at least 0")
+        if not 0 <= self.min_characters <= 10**9:
+            raise ValueError(f"min_characters: {self.min_characters} was given, it must be from 0 to 10^9")
         if self.near_duplicates is not None and self.exact_duplicates == "keep":
             raise ValueError(f"near_duplicates: {self.near_duplicates} was given, it needs exact_duplicates drop")
         if self.near_duplicates is not None and not 0.3 <= self.near_duplicates <= 1:

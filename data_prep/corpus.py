@@ -79,6 +79,8 @@ def plan(sources: tuple[Source, ...], item_bytes: int) -> list[tuple[Piece, ...]
 def sample(items: list[tuple[Piece, ...]], wanted_bytes: int) -> list[Piece]:
     """Whole items, spread evenly over the corpus, of about the wanted size together."""
     total = sum(piece.stored_bytes for item in items for piece in item)
+    if not items:
+        return []
     count = max(1, min(len(items), len(items) * wanted_bytes // max(total, 1)))
     return [piece for i in range(count) for piece in items[i * len(items) // count]]
 
@@ -99,10 +101,12 @@ def find_files(source: Source) -> list[tuple[str, int, Format]]:
     """Every file of a source with its size and format, in the order of their names."""
     found: dict[str, tuple[int, Format]] = {}
     for path in source.paths:
-        matches = storage.find(path)
+        matches = storage.find(path) if path else []
         if not matches:
             raise InputError(f"{source.name}: {path} does not exist and matches nothing; give files, folders or a glob in quotes")
         for file, size, searched in matches:
+            if not file.isprintable() and any("\ud800" <= character <= "\udfff" for character in file):
+                raise InputError(f"{source.name}: {file.encode(errors='surrogateescape')!r} has a name that is not UTF-8; rename the file")
             if not searched or _suffix(file) in SUFFIXES:
                 found[file] = (size, _format_of(file, source))
     if not found:

@@ -97,9 +97,7 @@ def _close(pieces, begin, end, offsets, splits, row, pairs, seed, first_row):  #
 @numba.njit(cache=True)
 def _target(budget, short_probability, seed, row):  # type: ignore[no-untyped-def]
     """The length at which a row stops taking sentences: the budget, or for some rows a random shorter one."""
-    if short_probability == 0:
-        return budget
-    if _hash(seed, row, 2) >= np.uint64(short_probability * 2.0**63) * np.uint64(2):
+    if np.float64(_hash(seed, row, 2) >> np.uint64(11)) >= short_probability * 2.0**53:
         return budget
     return np.int64(2) + np.int64(_hash(seed, row, 3) % np.uint64(budget - 1))
 

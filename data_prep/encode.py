@@ -17,7 +17,7 @@ from remask.data_prep.chinese import GoesOn, is_ideograph
 from remask.data_prep.engines import Engine
 from remask.data_prep.sentences import sentence_ends
 from remask.data_prep.tokenizer import Vocabulary
-from remask.data_prep.words import continuation_tables, mark_words
+from remask.data_prep.words import bytes_of, continuation_tables, mark_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,12 @@ def document_encoder(vocabulary: Vocabulary, engine: Engine, segmenter: GoesOn |
     chinese = None if segmenter is None else _ChineseWords(vocabulary, segmenter)
 
     def encode_text_alone(documents: list[bytes]) -> Encoded:
-        ids, sentences, ends = encode(documents)
-        if special[ids].any():
+        try:
+            ids, sentences, ends = encode(documents)
+            names_special = bool(special[ids].any())
+        except _OtherBytesError:  # <mask> takes the space before it along
+            names_special = True
+        if names_special:
             documents = [_broken(document, names) for document in documents]
             ids, sentences, ends = encode(documents)
         words = mark_words(ids, ends, *tables)
@@ -71,37 +75,42 @@ Streams = tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]
 
 def _exact_encoder(vocabulary: Vocabulary, engine: Engine) -> Callable[[list[bytes]], Streams]:
     if vocabulary.is_byte_level:
-        lengths = np.array([len(piece) for piece in vocabulary.pieces], dtype=np.int64)
+        lengths = byte_lengths(vocabulary)
         return lambda documents: _encode_by_bytes(documents, engine, lengths)
     if vocabulary.splits_at_spaces_and_punctuation:
         return lambda documents: _encode_by_sentence(documents, engine)
     return _offset_encoder(vocabulary)
 
 
+class _OtherBytesError(RuntimeError):
+    """A tokenizer that should stand for every byte does not."""
+
+
+def byte_lengths(vocabulary: Vocabulary) -> NDArray[np.int64]:
+    return np.array([len(bytes_of(piece)) for piece in vocabulary.pieces], dtype=np.int64)
+
+
 def _encode_by_bytes(documents: list[bytes], engine: Engine, lengths: NDArray[np.int64]) -> Streams:
     ids, counts = engine.encode([document.decode() for document in documents])
-    ends = [sentence_ends(document) for document in documents]
-    text_ends = np.cumsum([len(document) for document in documents])
-    flat = np.concatenate([end + (text_end - len(document)) for end, text_end, document in zip(ends, text_ends, documents, strict=True)])
-    sentences = _tokens_at_bytes(ids, lengths, flat, text_ends)
-    return ids, sentences, np.cumsum(counts)
+    ends = np.cumsum(counts)
+    sizes = np.array([len(document) for document in documents])
+    stood_for = np.diff(np.concatenate(([0], np.cumsum(lengths[ids])))[np.concatenate(([0], ends))])
+    if not np.array_equal(stood_for, sizes):
+        raise _OtherBytesError("the tokenizer's ids stand for other bytes than the text's; sentence ends would be wrong")
+    text_ends = np.cumsum(sizes)
+    in_texts = [sentence_ends(document) + (end - len(document)) for document, end in zip(documents, text_ends, strict=True)]
+    return ids, _tokens_at_bytes(ids, lengths, np.concatenate(in_texts)), ends
 
 
 @numba.njit(cache=True)
-def _tokens_at_bytes(ids, lengths, byte_ends, text_ends):  # type: ignore[no-untyped-def]
-    """For each byte position, how many tokens begin before it; what is behind a text's last sentence belongs to that sentence."""
+def _tokens_at_bytes(ids, lengths, byte_ends):  # type: ignore[no-untyped-def]
+    """For each byte position, how many tokens begin before it."""
     tokens = np.empty(len(byte_ends), dtype=np.int64)
-    token = byte = text = 0
+    token = byte = 0
     for i in range(len(byte_ends)):
         while token < len(ids) and byte < byte_ends[i]:
             byte += lengths[ids[token]]
             token += 1
-        while text < len(text_ends) and text_ends[text] < byte_ends[i]:
-            text += 1
-        if i + 1 == len(byte_ends) or byte_ends[i + 1] > text_ends[text]:
-            while token < len(ids) and byte < text_ends[text]:
-                byte += lengths[ids[token]]
-                token += 1
         tokens[i] = token
     return tokens
 
@@ -157,7 +166,7 @@ class _ChineseWords:
 
         self.segmenter = segmenter
         self.tokenizer: Any = Tokenizer.from_str(vocabulary.text)
-        self.byte_lengths = np.array([len(piece) for piece in vocabulary.pieces]) if vocabulary.is_byte_level else None
+        self.byte_lengths = byte_lengths(vocabulary) if vocabulary.is_byte_level else None
         self.ideograph_ids = np.array([len(piece) == 1 and bool(is_ideograph(piece)[0]) for piece in vocabulary.pieces])
 
     def mark(self, words: NDArray[np.bool_], ids: NDArray[np.uint32], ends: NDArray[np.int64], documents: list[bytes]) -> None:

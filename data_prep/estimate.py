@@ -10,6 +10,7 @@ import numpy as np
 
 from remask.data_prep import item, prep
 from remask.data_prep.corpus import plan, sample
+from remask.data_prep.errors import InputError
 from remask.data_prep.prep import PrepConfig
 from remask.data_prep.tokenizer import load as load_tokenizer
 
@@ -39,6 +40,8 @@ def estimate(config: PrepConfig, share: float) -> Estimate:
     """Scan and build a share of the corpus into a folder that is thrown away."""
     items = plan(config.sources, _ITEM_BYTES)
     corpus_bytes = sum(piece.stored_bytes for pieces in items for piece in pieces)
+    if not corpus_bytes:
+        raise InputError("the corpus is empty: its files have no bytes")
     pieces = tuple(sample(items, int(corpus_bytes * share)))
     sample_bytes = sum(piece.stored_bytes for piece in pieces)
     vocabulary = load_tokenizer(config.tokenizer)

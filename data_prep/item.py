@@ -30,6 +30,9 @@ from remask.data_prep.tokenizer import load as load_tokenizer
 _BATCH_BYTES = 4 << 20
 _EXAMPLES = 3
 
+# What a count can be called that is no fault of the corpus.
+NO_PROBLEM = {"kept", "text_bytes", "tokens", TOO_SHORT, *DUPLICATES.values()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -116,7 +119,7 @@ def build(job: Job, duplicate: NDArray[np.uint8]) -> dict[str, Any]:
     counts = Counts()
     splits = {name: _Split(name, job) for name in ("train", "validation")}
     try:
-        for number, (source, data) in enumerate(cleaned_documents(job.pieces, job.clean, counts)):
+        for number, (source, data) in enumerate(cleaned_documents(job.pieces, job.clean, counts, job.strict)):
             if duplicate[number]:
                 counts.of(source)[DUPLICATES[duplicate[number]]] += 1
                 continue

@@ -59,6 +59,13 @@ def read(folder: Path) -> Manifest:
     found = raw.get("schema") if isinstance(raw, dict) else None
     if found != SCHEMA:
         raise InputError(f"{file}: schema {found} was found, this version reads {SCHEMA}; prepare the shards again")
+    try:
+        return _manifest_of(raw)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}: not whole ({type(error).__name__}: {error}); run remask prep again, it keeps finished shards") from error
+
+
+def _manifest_of(raw: dict[str, Any]) -> Manifest:
     return Manifest(**{**raw, "train": tuple(map(shard_of, raw["train"])), "validation": tuple(map(shard_of, raw["validation"]))})
 
 

@@ -24,6 +24,8 @@ class PackConfig:
     def __post_init__(self) -> None:
         if not 8 <= self.sequence_length <= 65536:
             raise ValueError(f"sequence_length: {self.sequence_length} was given, it must be from 8 to 65536")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed: {self.seed} was given, it must be from 0 to 2^63 - 1")
         if not 0 <= self.short_probability <= 1:
             raise ValueError(f"short_probability: {self.short_probability} was given, it must be from 0 to 1")
 

@@ -16,6 +16,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from remask.data_prep import item, manifest
 from remask.data_prep.clean import CleanConfig
-from remask.data_prep.corpus import Source, plan, sample
+from remask.data_prep.corpus import Piece, Source, plan, sample
 from remask.data_prep.duplicates import mark_duplicates
 from remask.data_prep.engines import choose_engine
 from remask.data_prep.errors import InputError
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 
 Report = Callable[[str, int, int, int], None]
 """(stage, bytes of the corpus done, bytes in all, tokens made by this run)"""
+
+_RECORD_KEYS = {"shards", "duplicates", "documents", "examples", "lengths"}
 
 # About 400 KB: Hugging Face's tokenizers, the reference, take a fifth of a second for them.
 _SAMPLE_BYTES, _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 4 << 20, 200, 2000
@@ -63,8 +66,8 @@ class PrepConfig:
 
     def __post_init__(self) -> None:
         for name in ("block_rows", "shard_mb"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name}: {value} was given, it must be at least 1")
+            if not 1 <= (value := getattr(self, name)) <= 10**6:
+                raise ValueError(f"{name}: {value} was given, it must be from 1 to 1000000")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,23 +86,35 @@ def prepare(config: PrepConfig, out: Path, workers: Workers, report: Report, str
     """Make the set in `out`, or what is missing of it; `strict` stops at the first document that cannot be read."""
     vocabulary = load_tokenizer(config.tokenizer)
     vocabulary.specials  # noqa: B018 (a missing one is told before any work)
+    items = _items(config)
     with locked(out):
-        jobs = _jobs(config, vocabulary, out, strict)
-        if (out / manifest.NAME).exists() and all(_is_built(job) for job in jobs):
-            return Outcome(manifest=_compose(config, vocabulary, jobs), failures={}, built=0)
-        sizes = [sum(piece.stored_bytes for piece in job.pieces) for job in jobs]
-        failures = _run(workers, _scan_and_save, [(job,) for job in jobs if not _scan_file(job).exists()], "scan", sizes, report)
-        scanned = [job for job in jobs if job.index not in failures]
-        marks = dict(zip((job.index for job in scanned), _duplicates(scanned, config.clean), strict=True))
-        missing = [job for job in scanned if not _is_built(job, marks[job.index])]
-        if missing:
-            engine = proven_engine(vocabulary, missing)
-            tasks = [(dataclasses.replace(job, engine=engine), marks[job.index]) for job in missing]
-            failures |= _run(workers, _build_and_save, tasks, "build", sizes, report)
+        jobs = _jobs(config, vocabulary, items, out, strict)
+        failures: dict[int, str] = {}
+        missing: list[Job] = []
+        if not (out / manifest.NAME).exists() or not all(_is_built(job) for job in jobs):
+            sizes = [sum(piece.stored_bytes for piece in job.pieces) for job in jobs]
+            failures = _run(workers, _scan_and_save, [(job,) for job in jobs if _scan_of(job) is None], "scan", sizes, report)
+            scanned = [job for job in jobs if job.index not in failures]
+            marks = dict(zip((job.index for job in scanned), _duplicates(scanned, config.clean), strict=True))
+            missing = [job for job in scanned if not _is_built(job, marks[job.index])]
+            if missing:
+                engine = proven_engine(vocabulary, scanned)
+                tasks = [(dataclasses.replace(job, engine=engine), marks[job.index]) for job in missing]
+                failures |= _run(workers, _build_and_save, tasks, "build", sizes, report)
         made = None if failures else _compose(config, vocabulary, jobs)
         if made is not None:
+            if strict:
+                _refuse_problems(made)
             manifest.write(made, out)
     return Outcome(manifest=made, failures=failures, built=len(missing) - len(failures.keys() & {job.index for job in missing}))
+
+
+def _items(config: PrepConfig) -> list[tuple[Piece, ...]]:
+    """The work list, from names and sizes alone."""
+    total = sum(piece.stored_bytes for pieces in plan(config.sources, 1 << 62) for piece in pieces)
+    if not total:
+        raise InputError(f"the corpus is empty: all files of {', '.join(source.name for source in config.sources)} have no bytes")
+    return plan(config.sources, item_bytes(total, config.shard_mb))
 
 
 def item_bytes(corpus_bytes: int, shard_mb: int) -> int:
@@ -107,24 +122,33 @@ def item_bytes(corpus_bytes: int, shard_mb: int) -> int:
     return min(shard_mb * 10**6, max(2 * 10**6, corpus_bytes // 32))
 
 
-def _jobs(config: PrepConfig, vocabulary: Vocabulary, out: Path, strict: bool) -> list[Job]:
-    """The work list, the same on every start; the folder remembers it and refuses another."""
-    whole = plan(config.sources, 1 << 62)
-    total = sum(piece.stored_bytes for pieces in whole for piece in pieces)
-    items = plan(config.sources, item_bytes(total, config.shard_mb))
-    described = orjson.loads(
-        orjson.dumps({**_settings(config, vocabulary), "items": [list(map(dataclasses.asdict, pieces)) for pieces in items]})
-    )
+def _jobs(config: PrepConfig, vocabulary: Vocabulary, items: list[tuple[Piece, ...]], out: Path, strict: bool) -> list[Job]:
+    """The jobs of a folder that is for this work list; the folder remembers its own and refuses another."""
+    described = {**_settings(config, vocabulary), "items": [list(map(dataclasses.asdict, pieces)) for pieces in items]}
     file = out / ".prep" / "plan.json"
-    if not file.exists():
-        with written_whole(out / "tokenizer.json") as stream:
-            stream.write(vocabulary.text.encode())
-        file.parent.mkdir(exist_ok=True)
-        manifest.save(file, described)
-    elif (before := orjson.loads(file.read_bytes())) != described:
+    file.parent.mkdir(exist_ok=True)
+    before = _read_json(file)
+    if before is None and file.exists():
+        raise InputError(f"{file}: damaged, so that nobody knows what the folder was made for; remove {out} and run again")
+    if before is not None and before != described:
         raise InputError(f"{out}: made with {_difference(before, described)}; give the same options and corpus, or another folder")
-    shared = shared_job(config, vocabulary, out / "tokenizer.json", out, strict)
+    tokenizer = out / "tokenizer.json"
+    if not tokenizer.exists() or tokenizer.read_text(encoding="utf-8") != vocabulary.text:
+        with written_whole(tokenizer) as stream:
+            stream.write(vocabulary.text.encode())
+    if before is None:
+        manifest.save(file, described)
+    shared = shared_job(config, vocabulary, tokenizer, out, strict)
     return [dataclasses.replace(shared, index=index, pieces=pieces) for index, pieces in enumerate(items)]
+
+
+def _read_json(file: Path) -> dict[str, Any] | None:
+    """A mapping from a file of ours; None if it is not there or not whole, and then it is made again."""
+    try:
+        value = orjson.loads(file.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def shared_job(config: PrepConfig, vocabulary: Vocabulary, tokenizer: Path, out: Path, strict: bool) -> Job:
@@ -176,13 +200,21 @@ def _is_built(job: Job, duplicate: NDArray[np.uint8] | None = None) -> bool:
 
     What is a duplicate can change for an item that is built: when one before it could not be read at first.
     """
-    try:
-        record = orjson.loads(_record_file(job).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+    record = _read_json(_record_file(job))
+    if record is None or not record.keys() >= _RECORD_KEYS:
         return False
     files = [(job.out / shard["name"], shard["bytes"]) for shard in record["shards"].values() if shard]
     same = duplicate is None or record["duplicates"] == item.digest_of(duplicate)
     return same and all(file.exists() and file.stat().st_size == size for file, size in files)
+
+
+def _scan_of(job: Job) -> NDArray[np.uint64] | None:
+    """The item's scan, mapped from its file; None if it is not there or not whole."""
+    try:
+        scan: NDArray[np.uint64] = np.load(_scan_file(job), mmap_mode="r")
+    except (OSError, ValueError, EOFError):
+        return None
+    return scan
 
 
 def _scan_and_save(job: Job) -> int:
@@ -198,24 +230,33 @@ def _build_and_save(job: Job, duplicate: NDArray[np.uint8]) -> int:
 
 
 def _duplicates(jobs: list[Job], config: CleanConfig) -> list[NDArray[np.uint8]]:
-    scans = [np.load(_scan_file(job), mmap_mode="r") for job in jobs]
-    if config.exact_duplicates == "keep" and config.near_duplicates is None:
+    scans = [scan for job in jobs if (scan := _scan_of(job)) is not None]
+    if config.exact_duplicates == "keep":
         return [np.zeros(len(scan), dtype=np.uint8) for scan in scans]
     return mark_duplicates(scans)
 
 
 def proven_engine(vocabulary: Vocabulary, jobs: list[Job]) -> str:
     """The fastest engine that encodes a sample of this very corpus as Hugging Face's tokenizers do."""
-    pieces = sample([job.pieces for job in jobs], _SAMPLE_BYTES)
-    texts = [
-        data.decode()[:_SAMPLE_CHARACTERS]
-        for _, (_, data) in zip(range(_SAMPLE_DOCUMENTS), item.cleaned_documents(pieces, jobs[0].clean), strict=False)
-    ]
+    counts = item.Counts()
+    spread = sample([job.pieces for job in jobs], _SAMPLE_BYTES)
+    pieces = chain(spread, (piece for job in jobs for piece in job.pieces))  # all of it, where the sample holds no good document
+    documents = item.cleaned_documents(pieces, jobs[0].clean, counts)
+    texts = [data.decode()[:_SAMPLE_CHARACTERS] for _, data in islice(documents, _SAMPLE_DOCUMENTS)]
     if not texts:
-        raise InputError("no document is left after cleaning; look at the corpus, and at --clean.min-characters")
+        reasons = "; ".join(f"{reason}, first at {places[0]}" for reason, places in counts.examples.items())
+        raise InputError(f"no document of the corpus can be used: {reasons}")
     engine = choose_engine(vocabulary.text, texts)
     log.info("tokenizer engine: %s", engine)
     return engine.package
+
+
+def _refuse_problems(made: Manifest) -> None:
+    """For a strict run over items that an earlier one built without being strict."""
+    problems = {reason: count for counts in made.documents.values() for reason, count in counts.items() if reason not in item.NO_PROBLEM}
+    if problems:
+        told = ", ".join(f"{count} x {reason}" for reason, count in problems.items())
+        raise InputError(f"the corpus has documents that cannot be used ({told}), and --strict does not allow them")
 
 
 def _run(

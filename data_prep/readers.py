@@ -17,6 +17,7 @@ MAX_DOCUMENT_BYTES = 64 << 20
 """A longer line or document is dropped and counted: it is a file without line ends more often than a text."""
 
 _READ_BYTES = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Document(NamedTuple):
@@ -102,7 +103,7 @@ def _read_file(piece: Piece) -> Iterator[Document]:
         except (EOFError, OSError, zlib.error):
             yield Document(0, problem="truncated")
             return
-    yield _decode(0, data, len(data))
+    yield _decode(0, data.removeprefix(_BYTE_ORDER_MARK), len(data))
 
 
 def _read_parquet(piece: Piece) -> Iterator[Document]:
@@ -149,18 +150,16 @@ def _lines(piece: Piece, from_line_before: bool = False) -> Iterator[tuple[int, 
     with _open(piece) as stream:
         position = 0
         if piece.start and not piece.compressed:
-            position = stream.seek(_line_start(stream, piece.start - 1))
+            position = stream.seek(_line_start(stream, piece.start - 1) if from_line_before else piece.start - 1)
             if not from_line_before:
-                position += len(stream.readline())
+                position += _skip_line(stream)
         while True:
             try:
                 line = stream.readline(MAX_DOCUMENT_BYTES + 1)
                 if len(line) > MAX_DOCUMENT_BYTES:
-                    yield position, b"", "too-long"
-                    while line and not line.endswith(b"\n"):
-                        position += len(line)
-                        line = stream.readline(_READ_BYTES)
-                    position += len(line)
+                    if piece.start <= position < piece.end or piece.compressed:
+                        yield position, b"", "too-long"
+                    position += len(line) + (0 if line.endswith(b"\n") else _skip_line(stream))
                     continue
             except (EOFError, OSError, zlib.error):
                 if not cut_short:
@@ -168,20 +167,31 @@ def _lines(piece: Piece, from_line_before: bool = False) -> Iterator[tuple[int, 
                 return
             if not line or (cut_short and not line.endswith(b"\n")):
                 return
-            yield position, line, ""
+            yield position, line.removeprefix(_BYTE_ORDER_MARK) if position == 0 else line, ""
             position += len(line)
 
 
+def _skip_line(stream: BinaryIO) -> int:
+    """Go behind the next line end, holding little of the line; how many bytes that was."""
+    skipped = 0
+    while part := stream.readline(_READ_BYTES):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
+
+
 def _line_start(stream: BinaryIO, position: int) -> int:
-    """Where the line begins that holds this byte."""
-    while position > 0:
-        begin = max(0, position - _READ_BYTES)
-        stream.seek(begin)
-        found = stream.read(position - begin).rfind(b"\n")
+    """Where the line begins that holds this byte; the byte itself if that is further back than any line that is read."""
+    begin = position
+    while begin > 0 and position - begin <= MAX_DOCUMENT_BYTES:
+        step = min(begin, _READ_BYTES)
+        stream.seek(begin - step)
+        found = stream.read(step).rfind(b"\n")
         if found >= 0:
-            return begin + found + 1
-        position = begin
-    return 0
+            return begin - step + found + 1
+        begin -= step
+    return begin if begin == 0 else position
 
 
 def _open(piece: Piece) -> BinaryIO:

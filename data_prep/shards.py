@@ -9,7 +9,7 @@ Plain `webdataset` and `tarfile` read them. A sample `000017` of a shard has the
     000017.documents.npy   uint32: one past each document's last token
     000017.words.npy       uint8, packed bits: 1 where a token begins a word
 
-and, where asked for, phrases. The same rows always give the same bytes: headers carry no time, owner or machine.
+The same rows always give the same bytes: headers carry no time, owner or machine.
 """
 
 import io
@@ -22,8 +22,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
-
-CHANNELS = ("ids", "rows", "splits", "sentences", "documents", "words")
 
 
 @dataclass(frozen=True, kw_only=True)

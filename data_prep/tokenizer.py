@@ -22,6 +22,7 @@ ROLES = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
+_MAX_ID = 10**7
 _SPECIALS: dict[Kind, list[str]] = {
     "bpe": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
     "wordpiece": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
@@ -76,8 +77,25 @@ class Vocabulary:
 
     @cached_property
     def is_byte_level(self) -> bool:
-        """Ids stand for bytes of the text, none lost: their lengths add up to positions in it."""
-        return _mentions(self._content.get("pre_tokenizer"), "ByteLevel") and not self._content.get("normalizer")
+        """Ids stand for bytes of the text, none lost and none added: their lengths add up to positions in it."""
+        before = self._content.get("pre_tokenizer") or {}
+        plain = before.get("type") == "ByteLevel" and not before.get("add_prefix_space") and not self._content.get("normalizer")
+        return plain and all(added["special"] for added in self._content.get("added_tokens", []))
+
+    @property
+    def writes_bytes(self) -> bool:
+        """Pieces are written in the byte-level alphabet."""
+        return _mentions(self._content.get("pre_tokenizer"), "ByteLevel")
+
+    @property
+    def continuing_prefix(self) -> str:
+        """What WordPiece writes before a piece that goes on with a word."""
+        return str(self._content["model"].get("continuing_subword_prefix") or "##")
+
+    @property
+    def marks_spaces(self) -> bool:
+        """A piece tells whether a space stood before it, which words follow from."""
+        return self.kind == "WordPiece" or self.writes_bytes or _mentions(self._content.get("pre_tokenizer"), "Metaspace")
 
     @property
     def splits_at_spaces_and_punctuation(self) -> bool:
@@ -98,7 +116,21 @@ def load(path: Path) -> Vocabulary:
         Tokenizer.from_str(text)
     except Exception as error:  # the library raises a bare Exception
         raise InputError(f"tokenizer: {file} is not a tokenizer.json ({error})") from error
-    return Vocabulary(text=text)
+    return Vocabulary(text=_checked(json.loads(text), text, file))
+
+
+def _checked(content: dict[str, Any], text: str, file: Path) -> str:
+    """The content with truncation and padding off: they are settings of another use, and would cut and fill every text here."""
+    model = content.get("model") or {}
+    vocab = model.get("vocab")
+    if not isinstance(model.get("type"), str) or not vocab:
+        raise InputError(f"tokenizer: {file} has no model type or no vocabulary; load and save it with the tokenizers library first")
+    largest = len(vocab) if isinstance(vocab, list) else max(vocab.values())
+    if largest > _MAX_ID:
+        raise InputError(f"tokenizer: {file} has an id of {largest:,}; at most {_MAX_ID:,} are possible")
+    if content.get("truncation") is None and content.get("padding") is None:
+        return text
+    return json.dumps({**content, "truncation": None, "padding": None}, ensure_ascii=False)
 
 
 def train(texts: Iterator[str], kind: Kind, vocab_size: int, lowercase: bool) -> Vocabulary:
@@ -125,7 +157,10 @@ def train(texts: Iterator[str], kind: Kind, vocab_size: int, lowercase: bool) ->
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         tokenizer.decoder = decoders.Metaspace()
         trainer = trainers.UnigramTrainer(**common, unk_token="<unk>")
-    tokenizer.train_from_iterator(texts, trainer)
+    try:
+        tokenizer.train_from_iterator(texts, trainer)
+    except Exception as error:  # the library raises a bare Exception
+        raise InputError(f"tokenizer: {kind} with {vocab_size} entries cannot be trained on this text ({error})") from error
     return Vocabulary(text=tokenizer.to_str(pretty=True))
 
 

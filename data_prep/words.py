@@ -1,30 +1,78 @@
-"""Where words begin, in tokens: from tables over the vocabulary."""
+"""Where words begin, in tokens: from tables over the vocabulary.
+
+A word is a run of letters and digits; a punctuation mark and an ideograph are words of their own. A token goes on with the word of the
+token before it if it begins with a letter, and that one ends with one, with no space between them.
+"""
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from remask.data_prep.chinese import is_ideograph
+from remask.data_prep.errors import InputError
 from remask.data_prep.tokenizer import Vocabulary
-
-_SPACE_PIECE = "\u2581"
-_BYTE_LEVEL_SPACES = "ĠĊĉčĊ"
 
 
 def continuation_tables(vocabulary: Vocabulary) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """For each id: whether it can go on with a word, and whether a word can go on after it."""
     pieces = vocabulary.pieces
+    if not vocabulary.marks_spaces:
+        raise InputError("tokenizer: its pieces do not tell where words begin; use WordPiece, byte-level BPE or a Metaspace pre-tokenizer")
     if vocabulary.kind == "WordPiece":
-        return np.array([piece.startswith("##") for piece in pieces]), np.ones(len(pieces), dtype=np.bool_)
-    begins = np.array([_is_word_character(piece[:1]) for piece in pieces])
-    ends = np.array([_is_word_character(piece[-1:]) for piece in pieces])
-    specials = list(vocabulary.specials.values())
-    begins[specials] = ends[specials] = False
-    return begins, ends
+        return np.array([piece.startswith(vocabulary.continuing_prefix) for piece in pieces]), np.ones(len(pieces), dtype=np.bool_)
+    specials = set(vocabulary.specials.values())
+    if vocabulary.writes_bytes:
+        written = [b" " if i in specials else bytes_of(piece) for i, piece in enumerate(pieces)]
+        return np.array([_begins_inside_word(piece) for piece in written]), np.array([_ends_inside_word(piece) for piece in written])
+    plain = [" " if i in specials else piece for i, piece in enumerate(pieces)]
+    return np.array([_is_letter(piece[:1]) for piece in plain]), np.array([_is_letter(piece[-1:]) for piece in plain])
 
 
-def _is_word_character(character: str) -> bool:
-    """Byte-level alphabets write the bytes of other scripts as accented letters, and white space as a few special ones."""
-    return character.isalnum() and character not in _BYTE_LEVEL_SPACES
+def bytes_of(piece: str) -> bytes:
+    """The bytes that a piece stands for in the byte-level alphabet; an added token that is not written in it stands for itself."""
+    try:
+        return bytes(_BYTE_OF[character] for character in piece)
+    except KeyError:
+        return piece.encode()
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The 256 characters of byte-level BPE: printable bytes stand for themselves, the others follow from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def _begins_inside_word(data: bytes) -> bool:
+    """True for a letter, and for a piece that begins inside a character: that goes on with the token before it in any case."""
+    if not data or 0x80 <= data[0] < 0xC0:
+        return bool(data)
+    character = data[: _width(data[0])].decode(errors="ignore")
+    return _is_letter(character) if character else _may_lead_letter(data[0])
+
+
+def _ends_inside_word(data: bytes) -> bool:
+    """True for a letter, and for a piece that ends inside a character."""
+    for back in range(1, min(4, len(data)) + 1):
+        if data[-back] < 0x80 or data[-back] >= 0xC0:
+            return _is_letter(data[-back:].decode(errors="ignore")) if back == _width(data[-back]) else True
+    return True
+
+
+def _width(lead: int) -> int:
+    return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+
+
+def _may_lead_letter(lead: int) -> bool:
+    """By the first byte of a character alone: letters of most scripts, but not general punctuation, ideographs and emoji."""
+    return 0xC3 <= lead <= 0xE1 or 0xEA <= lead <= 0xED
+
+
+def _is_letter(character: str) -> bool:
+    return character.isalnum() and not is_ideograph(character)[0]
 
 
 @numba.njit(cache=True)

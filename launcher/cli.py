@@ -24,6 +24,8 @@ VERBS: dict[str, Verb] = {
 }
 
 _ALL_RANKS = "--log-all-ranks"
+# Errors that no program can help: no right to a file, a full or read-only disk, a quota, a device that fails.
+_MACHINES_REFUSALS = (errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO)
 _HELP = """\
 usage: remask [--help] [--version] VERB [OPTIONS] [--log-all-ranks]
 
@@ -86,10 +88,11 @@ def guard(verb: Verb, args: Sequence[str], all_ranks: bool) -> int:
         _drop_output()
         return 0
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename:
+        if error.errno not in _MACHINES_REFUSALS:
             raise
-        _drop_output()
-        return _fail("the output cannot be written (No space left on device)", 2)
+        if not error.filename:
+            _drop_output()
+        return _fail(f"{error.filename or 'the output'}: cannot be used ({error.strerror})", 2)
 
 
 class _Terminated(BaseException):

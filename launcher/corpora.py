@@ -5,6 +5,7 @@ sources:
   news: {paths: [news.jsonl], field: body, limit_mb: 1000}
 """
 
+import glob
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -21,9 +22,10 @@ def sources_of(inputs: Sequence[str], text_format: Format, field: str) -> tuple[
     """One source called corpus of all plain inputs, and the named ones of each corpus YAML."""
     plain = tuple(path for path in inputs if not _is_corpus_file(path))
     named = [source for path in inputs if _is_corpus_file(path) for source in _read(Path(path))]
-    if len({source.name for source in named}) < len(named):
-        raise UserError(f"{', '.join(inputs)}: two sources have the same name; give each its own")
-    return (*([Source(name="corpus", paths=plain, format=text_format, field=field)] if plain else []), *named)
+    sources = (*([Source(name="corpus", paths=plain, format=text_format, field=field)] if plain else []), *named)
+    if len({source.name for source in sources}) < len(sources):
+        raise UserError(f"{', '.join(inputs)}: two sources have the same name (plain inputs are called corpus); give each its own")
+    return sources
 
 
 def _is_corpus_file(path: str) -> bool:
@@ -47,5 +49,6 @@ def _source(file: Path, name: str, fields: object) -> Source:
     """A source with its paths made relative to the corpus file."""
     raw = {**fields, "name": name} if isinstance(fields, Mapping) else fields
     if isinstance(raw, dict) and isinstance(raw.get("paths"), list):
-        raw["paths"] = [str(file.parent / path) if isinstance(path, str) and "://" not in path else path for path in raw["paths"]]
+        folder = Path(glob.escape(str(file.parent)))
+        raw["paths"] = [str(folder / path) if isinstance(path, str) and "://" not in path else path for path in raw["paths"]]
     return decode(Source, raw, lambda _: str(file), f"sources.{name}")

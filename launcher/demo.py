@@ -17,7 +17,7 @@ from remask.launcher import logs
 from remask.launcher.config import RunConfig, dump, load
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse_with_config
-from remask.launcher.prep import prep_report
+from remask.launcher.prep import MAX_WORKERS, prep_report
 from remask.launcher.progress import Progress, progress
 from remask.launcher.train_tokenizer import train_on
 
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 # Installed with remask, so never missing.
 PACKAGES = ("python", "numpy", "torch")
-MAX_WORKERS = 1024
-
 _KINDS: "dict[str, Kind]" = {"bert": "wordpiece", "roberta": "bpe", "albert": "unigram"}
 _TOKENIZER_SAMPLE_MB = 4  # Unigram takes half a minute on all of it
 

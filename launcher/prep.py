@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ESTIMATE_SHARE = 0.01
+MAX_WORKERS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +83,8 @@ def main(args: Sequence[str]) -> int:
         raise UserError(
             "remask prep: the corpus and --tokenizer are needed, such as remask prep corpus.jsonl --tokenizer tokenizer.json --out shards"
         )
-    for name in ("workers", "block_rows", "shard_mb"):
-        if (value := getattr(options, name)) < 1:
-            raise UserError(f"remask prep: --{name.replace('_', '-')}: {value} was given, it must be at least 1")
+    if not 1 <= options.workers <= MAX_WORKERS:
+        raise UserError(f"remask prep: --workers: {options.workers} was given, it must be from 1 to {MAX_WORKERS}")
     if options.estimate:
         from remask.data_prep.estimate import estimate
 
@@ -97,15 +97,18 @@ def main(args: Sequence[str]) -> int:
 def _config(options: PrepOptions, tokenizer: Path) -> "PrepConfig":
     from remask.data_prep.prep import PrepConfig
 
-    return PrepConfig(
-        sources=sources_of(options.inputs, options.format, options.field),
-        tokenizer=tokenizer,
-        pack=options.pack,
-        clean=options.clean,
-        chinese_words=_chinese_words(options),
-        block_rows=options.block_rows,
-        shard_mb=options.shard_mb,
-    )
+    try:
+        return PrepConfig(
+            sources=sources_of(options.inputs, options.format, options.field),
+            tokenizer=tokenizer,
+            pack=options.pack,
+            clean=options.clean,
+            chinese_words=_chinese_words(options),
+            block_rows=options.block_rows,
+            shard_mb=options.shard_mb,
+        )
+    except ValueError as error:
+        raise UserError(f"remask prep: --{str(error).replace('_', '-', 1)}") from error
 
 
 def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:

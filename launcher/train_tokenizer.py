@@ -4,6 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -62,9 +63,10 @@ def main(args: Sequence[str]) -> int:
     options = parse(TokenizerOptions, args[1:] or ["--help"], "tokenizer train")
     if not options.inputs:
         raise UserError("remask tokenizer train: the corpus is missing, such as remask tokenizer train corpus.jsonl --out tokenizer.json")
-    for name, least in (("vocab_size", 300 if options.kind == "bpe" else 10), ("sample_mb", 1)):
-        if (value := getattr(options, name)) < least:
-            raise UserError(f"remask tokenizer train: --{name.replace('_', '-')}: {value} was given, it must be at least {least}")
+    least = 300 if options.kind == "bpe" else 10
+    for name, (low, high) in {"vocab_size": (least, 10**7), "sample_mb": (1, 10**9)}.items():
+        if not low <= (value := getattr(options, name)) <= high:
+            raise UserError(f"remask tokenizer train: --{name.replace('_', '-')}: {value} was given, it must be from {low} to {high}")
     if options.lowercase and options.kind == "bpe":
         raise UserError("remask tokenizer train: --lowercase goes with wordpiece and unigram; byte-level BPE keeps the text as it is")
     if options.out.exists():
@@ -89,11 +91,17 @@ def train_on(
     sources: tuple[Source, ...], clean: CleanConfig, kind: "Kind", vocab_size: int, lowercase: bool, sample_mb: int
 ) -> "Vocabulary":
     """A tokenizer from a sample that is spread evenly over the sources."""
-    from remask.data_prep.item import cleaned_documents
+    from remask.data_prep.item import Counts, cleaned_documents
     from remask.data_prep.tokenizer import train
 
+    counts = Counts()
     pieces = sample(plan(sources, _PIECE_BYTES), sample_mb * 10**6)
-    vocabulary = train((data.decode() for _, data in cleaned_documents(pieces, clean)), kind, vocab_size, lowercase)
+    documents = cleaned_documents(pieces, clean, counts)
+    first = next(documents, None)
+    if first is None:
+        reasons = "; ".join(f"{reason}, first at {places[0]}" for reason, places in counts.examples.items())
+        raise UserError(f"no document of the sample can be used: {reasons or 'the files have no bytes'}")
+    vocabulary = train((data.decode() for _, data in chain([first], documents)), kind, vocab_size, lowercase)
     if len(vocabulary.pieces) < vocab_size:
         log.warning("the sample gives only %d entries, %d were asked for; take a larger --sample-mb", len(vocabulary.pieces), vocab_size)
     return vocabulary

@@ -155,7 +155,7 @@ def test_a_list_can_be_given_both_ways(remask: Remask) -> None:
 def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         result = subprocess.run([REMASK, "presets"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert (result.returncode, result.stderr) == (2, "error: the output cannot be written (No space left on device)\n")
+    assert (result.returncode, result.stderr) == (2, "error: the output: cannot be used (No space left on device)\n")
 
 
 @pytest.mark.parametrize(("sent", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
