@@ -26,7 +26,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-import tyro
+
+from remask.launcher.cli import guard
+from remask.launcher.errors import UserError
+from remask.launcher.options import parse
 
 WARM_UP_SHARE = 0.2
 
@@ -207,8 +210,12 @@ def _train(folder: Path, kind: Kind) -> None:
     (folder / "tokenizer.json").write_text(train(texts, kind, 30000, lowercase=False).text, encoding="utf-8")
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    options = tyro.cli(PrepBenchOptions, args=args)
+def main(args: Sequence[str]) -> int:
+    options = parse(PrepBenchOptions, args, "bench prep")
+    if options.repeats < 1:
+        raise UserError(f"remask bench prep: --repeats: {options.repeats} was given, it must be at least 1")
+    if options.json and not options.json.parent.is_dir():
+        raise UserError(f"remask bench prep: --json: the folder of {options.json} does not exist")
     start = time.monotonic()
     found = {kind: measure(options, kind) for kind in options.kinds}
     for kind, figures in found.items():
@@ -224,4 +231,4 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guard(main, sys.argv[1:], all_ranks=False))

@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
+from remask.launcher.cli import guard
+from remask.launcher.errors import UserError
+from remask.launcher.options import parse
 
 CONTESTANTS = {
     "python": "pass",
@@ -59,8 +61,12 @@ def summarise(seconds: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     return rows
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    options = tyro.cli(StartupOptions, args=args)
+def main(args: Sequence[str]) -> int:
+    options = parse(StartupOptions, args, "bench startup")
+    if options.repeats < 1:
+        raise UserError(f"remask bench startup: --repeats: {options.repeats} was given, it must be at least 1")
+    if options.json and not options.json.parent.is_dir():
+        raise UserError(f"remask bench startup: --json: the folder of {options.json} does not exist")
     rows = summarise(measure(options.repeats))
     print(f"start-up, times Python's own ({platform.processor() or platform.machine()}, {options.repeats} rounds)")
     for name, row in rows.items():
@@ -71,4 +77,4 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guard(main, sys.argv[1:], all_ranks=False))

@@ -1,7 +1,8 @@
 """Where words begin, in tokens: from tables over the vocabulary.
 
 A word is a run of letters and digits; a punctuation mark and an ideograph are words of their own. A token goes on with the word of the
-token before it if it begins with a letter, and that one ends with one, with no space between them.
+token before it if it begins with a letter, and that one ends with one, with no space between them. A character that a byte-level
+vocabulary has only in parts is taken for a letter.
 """
 
 import numba

@@ -1,5 +1,8 @@
 """Two thousand small documents in which everything occurs: paragraphs, terminators of both scripts, numbers, abbreviations."""
 
+from remask.data_prep import tokenizer
+from remask.data_prep.tokenizer import Kind, Vocabulary
+
 WORDS = [
     "the",
     "model",
@@ -35,3 +38,7 @@ def document(number: int) -> str:
 
 
 DOCUMENTS = [f"Document {i} begins here. {document(i)}" for i in range(2000)]
+
+
+def trained(kind: Kind) -> Vocabulary:
+    return tokenizer.train(iter(DOCUMENTS[::4]), kind, 600 if kind == "bpe" else 200, lowercase=False)

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from sample_corpus import DOCUMENTS
+from sample_corpus import DOCUMENTS, trained
 
-from remask.data_prep import tokenizer
-from remask.data_prep.tokenizer import Kind, Vocabulary
+from remask.data_prep.tokenizer import Vocabulary
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +31,3 @@ def bpe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     file.write_text(trained("bpe").text)
     return file
-
-
-def trained(kind: Kind) -> Vocabulary:
-    return tokenizer.train(iter(DOCUMENTS[::4]), kind, 600 if kind == "bpe" else 200, lowercase=False)

@@ -164,6 +164,24 @@ def test_over_long_lines_and_documents_are_dropped_and_the_next_ones_read(tmp_pa
     assert documents(Source(name="s", paths=(str(tmp_path / "b.txt"),)), 1 << 30)[-1] == "next"
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    for name, data in {"a.jsonl": b'{"text": "first"}\n{"text": "second"}', "a.txt": b"first\n\nsecond"}.items():
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + data)
+        assert [text.strip() for text in documents(Source(name="s", paths=(str(tmp_path / name),)), 1000)] == ["first", "second"]
+
+
+def test_an_over_long_line_is_counted_once_for_any_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr(readers, "_READ_BYTES", 16)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "one"}) + "\n" + "x" * 3000 + "\n" + json.dumps({"text": "two"}))
+    (tmp_path / "a.txt").write_text("one\n\n" + "x" * 3000 + "\n\ntwo")
+    for name in ("a.jsonl", "a.txt"):
+        for item_bytes in (50, 333, 10_000):
+            assert [problem for problem, _ in problems(tmp_path / name, item_bytes)] == ["too-long"]
+            found = [text.strip() for text in documents(Source(name="s", paths=(str(tmp_path / name),)), item_bytes)]
+            assert [text for text in found if text] == ["one", "two"]
+
+
 def test_a_parquet_column_that_is_not_there_is_named(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet")
     with pytest.raises(InputError, match="no column 'body'; it has n, text"):

@@ -82,6 +82,12 @@ def test_the_share_of_short_rows_is_what_was_asked_for() -> None:
     assert abs(short - 0.1) < 4 * np.sqrt(0.1 * 0.9 / len(rows.splits))
 
 
+def test_every_row_can_be_short() -> None:
+    sentences = np.arange(1, 20_001, dtype=np.int64)
+    rows = cut(sentences, sentences[-1:], PackConfig(sequence_length=102, short_probability=1.0), 0, last=True)
+    assert 40 < np.diff(rows.offsets).mean() < 60
+
+
 def test_segment_pairs_split_at_any_sentence_alike() -> None:
     sentences = np.arange(10, 100_001, 10, dtype=np.int64)
     rows = cut(sentences, sentences[-1:], PackConfig(mode="segment-pair", sequence_length=53), 0, last=True)
@@ -90,7 +96,10 @@ def test_segment_pairs_split_at_any_sentence_alike() -> None:
     assert np.all(np.abs(counts - len(rows.splits) / 4) < 4 * np.sqrt(len(rows.splits) * 3 / 16))
 
 
-@pytest.mark.parametrize(("change", "said"), [({"sequence_length": 7}, "from 8 to 65536"), ({"short_probability": 2.0}, "from 0 to 1")])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"sequence_length": 7}, "from 8 to 65536"), ({"short_probability": 2.0}, "from 0 to 1"), ({"seed": -1}, "from 0 to")],
+)
 def test_impossible_settings_are_refused(change: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         PackConfig(**change)  # type: ignore[arg-type]

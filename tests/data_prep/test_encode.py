@@ -1,19 +1,26 @@
 """Documents to tokens: Hugging Face's ids, with sentence and document ends where the text has them."""
 
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import rjieba
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_corpus import DOCUMENTS
-from tokenizers import Tokenizer
+from sample_corpus import DOCUMENTS, trained
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
 from remask.data_prep import tokenizer
 from remask.data_prep.chinese import is_ideograph, load_segmenter
 from remask.data_prep.encode import document_encoder
 from remask.data_prep.engines import choose_engine
+from remask.data_prep.errors import InputError
 from remask.data_prep.sentences import sentence_ends
 from remask.data_prep.tokenizer import Kind, Vocabulary
+from remask.data_prep.words import bytes_of
 
 
 def encoder_of(vocabulary: Vocabulary):  # type: ignore[no-untyped-def]
@@ -106,3 +113,74 @@ def test_any_texts_keep_every_token_in_a_sentence_and_a_document(vocabulary: Voc
         assert np.all(np.diff(ends) > 0)
         assert (ends[-1] if len(ends) else 0) == len(encoded.ids)
     assert set(encoded.documents.tolist()) <= set(encoded.sentences.tolist())
+
+
+def changed(vocabulary: Vocabulary, change: Callable[[Any], None], tmp_path: Path) -> Vocabulary:
+    """The tokenizer after a change through the library, loaded from a file as a user's is."""
+    other = Tokenizer.from_str(vocabulary.text)
+    change(other)
+    other.save(str(tmp_path / "tokenizer.json"))
+    return tokenizer.load(tmp_path)
+
+
+def test_truncation_and_padding_in_the_file_do_not_touch_the_text(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    def cut_and_fill(other: Any) -> None:
+        other.enable_truncation(16)
+        other.enable_padding(length=16)
+
+    texts = [text.encode() for text in DOCUMENTS[:50]]
+    expected = encoder_of(vocabulary)(texts)
+    got = encoder_of(changed(vocabulary, cut_and_fill, tmp_path))(texts)
+    assert len(expected.ids) > 1000 and np.array_equal(got.ids, expected.ids)
+
+
+def add_prefix_space(other: Any) -> None:
+    other.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+
+
+def add_wide_token(other: Any) -> None:
+    other.add_tokens(["日本語"])
+
+
+def add_stripping_token(other: Any) -> None:
+    other.add_tokens([AddedToken("<x>", lstrip=True, rstrip=True)])
+
+
+def split_at_white_space_first(other: Any) -> None:
+    other.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+
+
+@pytest.mark.parametrize("change", [add_prefix_space, add_wide_token, add_stripping_token, split_at_white_space_first])
+def test_byte_level_tokenizers_of_other_forms_keep_their_sentences(change: Callable[[Any], None], tmp_path: Path) -> None:
+    other = changed(trained("bpe"), change, tmp_path)
+    texts = ["The model reads. The words end here! Both sides?", "日本語 日本語. A sentence <x> follows. Another one."] * 4
+    encoded = encoder_of(other)([text.encode() for text in texts])
+    reference = Tokenizer.from_str(other.text)
+    begin, sentences = 0, []
+    for end in encoded.sentences.tolist():
+        sentences.append(re.sub(r"\s", "", reference.decode(encoded.ids[begin:end].tolist(), skip_special_tokens=False)))
+        begin = end
+    expected = [re.sub(r"\s", "", part) for text in texts for part in re.split(r"(?<=[.!?]) ", text)]
+    assert len(expected) == 24 and sentences == expected
+
+
+def test_words_of_byte_level_bpe_follow_the_characters_not_the_bytes() -> None:
+    text = "“Hello” he said—quite naïve élève. Привет мир, don’t"
+    vocabulary = tokenizer.train(iter([text, *DOCUMENTS[:200]]), "bpe", 700, lowercase=False)
+    encoded = encoder_of(vocabulary)([text.encode()])
+    ends = np.cumsum([len(bytes_of(vocabulary.pieces[i])) for i in encoded.ids.tolist()]).tolist()
+    marked = [start for start, begins in zip([0, *ends], encoded.words, strict=False) if begins]
+    data = text.encode()
+    words = [data[begin:end].decode().strip() for begin, end in zip(marked, [*marked[1:], len(data)], strict=True)]
+    expected = ["“", "Hello", "”", "he", "said", "—", "quite", "naïve", "élève", ".", "Привет", "мир", ",", "don", "’", "t"]
+    assert [word for word in words if word] == expected
+
+
+def test_a_tokenizer_whose_pieces_do_not_mark_words_is_refused() -> None:
+    plain = Tokenizer(models.BPE(unk_token="[UNK]"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    plain.train_from_iterator(
+        DOCUMENTS[:50], trainers.BpeTrainer(vocab_size=300, special_tokens=[names[0] for names in tokenizer.ROLES.values()])
+    )
+    with pytest.raises(InputError, match="do not tell where words begin"):
+        encoder_of(Vocabulary(text=plain.to_str()))

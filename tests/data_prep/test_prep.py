@@ -24,6 +24,7 @@ from tokenizers import Tokenizer
 
 from remask.data_prep import manifest, prep
 from remask.data_prep.corpus import Source
+from remask.data_prep.errors import InputError
 from remask.data_prep.files import locked
 from remask.data_prep.pack import PackConfig, Packing
 from remask.data_prep.prep import PrepConfig, prepare
@@ -284,6 +285,101 @@ def test_chinese_words_reach_the_shards(remask: Remask, tmp_path: Path) -> None:
     assert found["off"] == [1] * 18
     assert found["on"] == [1, 1, 0, 1, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1]
     assert found["mine"] == [1, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("damage", ["item-00000.json", "scan-00000.npy", "manifest.json", "tokenizer.json"])
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"garbage"])
+def test_a_damaged_file_of_ours_is_made_again(
+    corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path, damage: str, content: bytes | None
+) -> None:
+    command = prep_command(corpus, bpe_file, tmp_path / "set")[1:]
+    assert remask(*command).returncode == 0
+    before = contents(tmp_path / "set")
+    file = next((tmp_path / "set").rglob(damage))
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    if damage == "scan-00000.npy":
+        (tmp_path / "set" / "manifest.json").unlink()  # without it nobody needs the scan
+    again = remask(*command)
+    assert again.returncode == 0, again.stderr
+    assert contents(tmp_path / "set") == before
+    assert remask("prep", "--verify", "--out", "set").returncode == 0
+
+
+def test_a_run_goes_on_when_only_items_without_a_good_document_are_left(bpe_file: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    good.write_text("".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS[:300]))
+    bad.write_text("not json\n" * 20_000)
+    run(tmp_path, bpe_file, tmp_path / "set")
+    before = contents(tmp_path / "set")
+    last = max((tmp_path / "set" / ".prep").glob("item-*.json"))
+    last.unlink()
+    (tmp_path / "set" / "manifest.json").unlink()
+    run(tmp_path, bpe_file, tmp_path / "set")
+    assert contents(tmp_path / "set") == before
+
+
+def test_strict_is_not_satisfied_by_what_an_earlier_run_let_pass(corpus: Path, bpe_file: Path, tmp_path: Path) -> None:
+    run(corpus, bpe_file, tmp_path)
+    with pytest.raises(InputError, match="1 x broken-json, 1 x empty, 1 x text-not-a-string"):
+        run(corpus, bpe_file, tmp_path, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("", [], "the corpus is empty"),
+        ("", ["--estimate"], "the corpus is empty"),
+        ("nothing\n", [], "no document of the corpus can be used: broken-json, first at"),
+        ('{"text": "good"}', ["--field", "body"], "no document of the corpus can be used: no-text, first at"),
+        ('{"text": "good"}', ["--shard-mb", "99999999999999999999"], "--shard-mb: 99999999999999999999 was given"),
+        ('{"text": "good"}', ["--pack.seed", "-1"], "seed: -1 was given"),
+        ('{"text": "good"}', ["--word-list", "missing.txt"], "--word-list: missing.txt cannot be read"),
+    ],
+)
+def test_a_corpus_that_gives_nothing_is_one_sentence(
+    bpe_file: Path, remask: Remask, tmp_path: Path, text: str, options: list[str], said: str
+) -> None:
+    (tmp_path / "c.jsonl").write_text(text)
+    result = remask("prep", "c.jsonl", "--tokenizer", str(bpe_file), "--out", "set", *options)
+    assert result.returncode == 2 and said in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "set" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("", [], "no document of the sample can be used: the files have no bytes"),
+        ('{"no": 1}', [], "no document of the sample can be used: no-text"),
+        (
+            '{"text": "the quick brown fox jumps over a lazy dog"}',
+            ["--kind", "unigram", "--vocab-size", "10"],
+            "cannot be trained on this text",
+        ),
+        ('{"text": "few words"}', ["--vocab-size", "99999999999999999999"], "--vocab-size: 99999999999999999999 was given"),
+        ('{"text": "few words"}', ["--lowercase"], "--lowercase goes with wordpiece and unigram"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_trained_is_one_sentence(
+    remask: Remask, tmp_path: Path, text: str, options: list[str], said: str
+) -> None:
+    (tmp_path / "c.jsonl").write_text(text)
+    result = remask("tokenizer", "train", "c.jsonl", "--out", "t.json", *options)
+    assert result.returncode == 2 and said in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "t.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("{}", "is not a tokenizer.json"), ('{"model": {"vocab": {}}}', "tokenizer"), ("[1]", "is not a tokenizer.json")],
+)
+def test_a_file_that_is_no_tokenizer_is_one_sentence(remask: Remask, tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "t.json").write_text(content)
+    (tmp_path / "c.jsonl").write_text('{"text": "good"}')
+    result = remask("prep", "c.jsonl", "--tokenizer", "t.json", "--out", "set")
+    assert result.returncode == 2 and said in result.stderr
 
 
 def test_near_duplicates_are_dropped_when_asked_for(bpe_file: Path, remask: Remask, tmp_path: Path) -> None:

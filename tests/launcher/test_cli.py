@@ -65,6 +65,10 @@ def test_version(remask: Remask) -> None:
     ("args", "sentence"),
     [
         (["dmo"], "remask: 'dmo' is no verb; did you mean demo?"),
+        (["bench", "preb"], "remask bench: 'preb' is no benchmark; did you mean prep?"),
+        (["bench", "startup", "--bogus"], "remask bench startup: --bogus: unknown option"),
+        (["bench", "startup", "--repeats", "0"], "--repeats: 0 was given, it must be at least 1"),
+        (["bench", "startup", "--json", "no/where.json"], "--json: the folder of no/where.json does not exist"),
         (["demo", "--ou", "x"], "remask demo: --ou: unknown option; did you mean --out?"),
         (["demo", "--workers", "two"], "--workers: invalid literal for int() with base 10: 'two'"),
         (["demo", "--workers", "0"], "--workers: 0 was given, it must be from 1 to 1024"),
