@@ -13,6 +13,7 @@ from remask.data_prep import storage
 from remask.data_prep.errors import InputError
 
 Format = Literal["text", "file", "jsonl", "parquet"]
+AskedFormat = Literal["auto", "text", "file", "jsonl", "parquet"]
 
 SUFFIXES: dict[str, Format] = {
     ".txt": "text",
@@ -32,7 +33,7 @@ class Source:
     name: str
     paths: tuple[str, ...]
     """Files, folders (searched for known endings), globs, and URLs of these that fsspec knows."""
-    format: Literal["auto", "text", "file", "jsonl", "parquet"] = "auto"
+    format: AskedFormat = "auto"
     """text: a blank line between documents; file: a file a document; auto: by the ending (.txt, .jsonl, .parquet, and .gz or .zst)."""
     field: str = "text"
     """The JSON field or Parquet column that holds the text."""

@@ -109,10 +109,8 @@ def _is_abbreviation(text, stop, following, open_ended, before_number):  # type:
         return False  # "5kg."
     if length == 1 and 65 <= text[begin] <= 90:
         return text[begin] != 73  # an initial; "I" is a word
-    if length == 3 and text[begin + 1] == 46:
-        upper = 65 <= text[begin] <= 90
-        if upper:
-            return True  # "U.S.", "J.R."
+    if length == 3 and text[begin + 1] == 46 and 65 <= text[begin] <= 90:
+        return True  # "U.S.", "J.R."
     if length > 8:
         return False
     packed = np.uint64(0)

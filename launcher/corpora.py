@@ -8,17 +8,14 @@ sources:
 import glob
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
-from remask.data_prep.corpus import Source
+from remask.data_prep.corpus import AskedFormat, Source
 from remask.launcher import strict_yaml
 from remask.launcher.decode import decode
 from remask.launcher.errors import UserError
 
-Format = Literal["auto", "text", "file", "jsonl", "parquet"]
 
-
-def sources_of(inputs: Sequence[str], text_format: Format, field: str) -> tuple[Source, ...]:
+def sources_of(inputs: Sequence[str], text_format: AskedFormat, field: str) -> tuple[Source, ...]:
     """One source called corpus of all plain inputs, and the named ones of each corpus YAML."""
     plain = tuple(path for path in inputs if not _is_corpus_file(path))
     named = [source for path in inputs if _is_corpus_file(path) for source in _read(Path(path))]

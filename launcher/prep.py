@@ -1,7 +1,6 @@
 """`remask prep`: a corpus becomes a shard set."""
 
 import dataclasses
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 import tyro
 
 from remask.data_prep.clean import CleanConfig
+from remask.data_prep.corpus import AskedFormat
 from remask.data_prep.pack import PackConfig
-from remask.launcher.corpora import Format, sources_of
+from remask.launcher.corpora import sources_of
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
 from remask.launcher.progress import Progress, progress
@@ -23,8 +23,6 @@ from remask.launcher.ranks import place_of
 if TYPE_CHECKING:
     from remask.data_prep.prep import PrepConfig, Report
     from remask.data_prep.workers import Workers
-
-log = logging.getLogger(__name__)
 
 _ESTIMATE_SHARE = 0.01
 MAX_WORKERS = 1024
@@ -50,7 +48,7 @@ class PrepOptions:
     """Folder for the shards and their manifest; given again, it is continued."""
     tokenizer: Path | None = None
     """A tokenizer.json, or a Hugging Face folder that holds one; its hash is kept with the shards."""
-    format: Format = "auto"
+    format: AskedFormat = "auto"
     """How to read the inputs: by their ending, or as said here; file makes each file one document."""
     field: str = "text"
     """JSON field or Parquet column that holds the text; rows without it are dropped and counted."""

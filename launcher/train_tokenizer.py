@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from remask.data_prep.clean import CleanConfig
-from remask.data_prep.corpus import Source, plan, sample
+from remask.data_prep.corpus import AskedFormat, Source, plan, sample
 from remask.data_prep.files import written_whole
-from remask.launcher.corpora import Format, sources_of
+from remask.launcher.corpora import sources_of
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
 
@@ -49,7 +49,7 @@ class TokenizerOptions:
     """Fold capitals (wordpiece and unigram); the export keeps this setting."""
     sample_mb: int = 200
     """MB of stored text to learn from, spread evenly over the corpus; time and memory grow with it."""
-    format: Format = "auto"
+    format: AskedFormat = "auto"
     """How to read the inputs, as for remask prep."""
     field: str = "text"
     """JSON field or Parquet column that holds the text."""

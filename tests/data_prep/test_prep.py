@@ -28,6 +28,7 @@ from remask.data_prep.errors import InputError
 from remask.data_prep.files import locked
 from remask.data_prep.pack import PackConfig, Packing
 from remask.data_prep.prep import PrepConfig, prepare
+from remask.data_prep.sentences import sentence_ends
 from remask.data_prep.workers import local_workers
 
 Remask = Callable[..., subprocess.CompletedProcess[str]]
@@ -70,13 +71,17 @@ def test_plain_webdataset_reads_back_every_document(corpus: Path, bpe_file: Path
     made = run(corpus, bpe_file, tmp_path, mode)
     tokenizer = Tokenizer.from_file(str(bpe_file))
     separator = made.specials["sep"]
-    texts = []
+    texts, sentences, inside = [], 0, 0
     samples = blocks(tmp_path, made.train) + blocks(tmp_path, made.validation)
     for sample in samples:
         ids, rows = sample["ids.npy"], sample["rows.npy"]
         assert ids.dtype == np.uint16 and rows[0] == 0 and rows[-1] == len(ids)
         assert np.diff(rows).max() <= 64 - (3 if "pair" in mode else 2)
-        assert len(np.unpackbits(sample["words.npy"])) >= len(ids)
+        words = np.unpackbits(sample["words.npy"])[: len(ids)].astype(bool)
+        begins = sample["documents.npy"][sample["documents.npy"] < len(ids)]
+        assert len(words) == len(ids) and words[begins].all() and words.mean() > 0.2
+        inside += int((~words).sum())
+        sentences += len(sample["sentences.npy"])
         assert set(sample["documents.npy"].tolist()) <= set(sample["sentences.npy"].tolist())
         assert (sample["splits.npy"] > 0).any() == ("pair" in mode)
         texts.append(ids)
@@ -93,6 +98,8 @@ def test_plain_webdataset_reads_back_every_document(corpus: Path, bpe_file: Path
         "broken-json": 1, "duplicate": 2, "empty": 1, "kept": 2001, "text-not-a-string": 1,
         "text_bytes": made.documents["test"]["text_bytes"], "tokens": len(stream),
     }  # fmt: skip
+    assert inside > 0
+    assert sentences == sum(len(sentence_ends(text.strip().encode())) for text in DOCUMENTS) + 2
     assert 0 < sum(shard.rows for shard in made.validation) < 0.05 * sum(shard.rows for shard in made.train)
 
 
