@@ -64,7 +64,7 @@ def ours(text: Path, tokenizer: Path, out: Path) -> None:
 
 
 def raw(text: Path, tokenizer: Path, _: Path) -> None:
-    documents = list(_documents(text))
+    documents = [document.encode() for document in _documents(text)]
     encode = _raw_engine(tokenizer.read_text(encoding="utf-8"))
     start = _cpu_seconds()
     for first in range(0, len(documents), 256):
@@ -132,7 +132,7 @@ def _documents(text: Path) -> Iterator[str]:
             yield orjson.loads(line)["text"]
 
 
-def _raw_engine(tokenizer_json: str) -> Callable[[list[str]], Any]:
+def _raw_engine(tokenizer_json: str) -> Callable[[list[bytes]], Any]:
     from remask.data_prep.engines import FAST
 
     return FAST[json.loads(tokenizer_json)["model"]["type"]][1](tokenizer_json)

@@ -1,13 +1,7 @@
-"""What happens to a document's text before it is tokenised. Every drop has a reason, and reasons are counted."""
+"""How documents are cleaned and chosen: the settings; `scrub.py` does it."""
 
-import re
-import unicodedata
 from dataclasses import dataclass
 from typing import Literal
-
-_CONTROLS = bytes(byte for byte in [*range(32), 127] if byte not in b"\t\n\r")
-TOO_SHORT = "too-short"
-_WIDE_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,29 +29,3 @@ class CleanConfig:
             raise ValueError(f"near_duplicates: {self.near_duplicates} was given, it must be from 0.3 to 1, or null to look for none")
         if not 0 <= self.validation_share < 1:
             raise ValueError(f"validation_share: {self.validation_share} was given, it must be at least 0 and less than 1")
-
-
-def clean(text: str, config: CleanConfig) -> tuple[bytes, str]:
-    """The cleaned text as UTF-8 and an empty reason, or no text and the reason to drop the document."""
-    if config.normalisation != "none" and not text.isascii():
-        form: Literal["NFC", "NFKC"] = "NFKC" if config.normalisation == "nfkc" else "NFC"
-        if not unicodedata.is_normalized(form, text):
-            text = unicodedata.normalize(form, text)
-    try:
-        data = text.encode()
-    except UnicodeEncodeError:  # a lone surrogate, which JSON can write and UTF-8 cannot
-        return b"", "invalid-utf8"
-    data = data.translate(None, _CONTROLS)
-    if b"\xc2" in data:
-        data = _WIDE_CONTROLS.sub(b"", data)
-    data = data.strip()
-    if not data:
-        return b"", "empty"
-    if config.min_characters and len(data.decode()) < config.min_characters:
-        return b"", TOO_SHORT
-    return data, ""
-
-
-def is_held_out(document_hash: int, share: float) -> bool:
-    """Whether a document is for validation, by the upper half of its 64-bit hash."""
-    return (document_hash >> 32) < share * 2**32

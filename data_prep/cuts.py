@@ -40,7 +40,10 @@ def cut(sentences: NDArray[np.int64], documents: NDArray[np.int64], config: Pack
 
 @numba.njit(cache=True)
 def _split_long(sentences, longest):  # type: ignore[no-untyped-def]
-    """The same ends, and more of them where a sentence is longer than a row: it is split, never dropped."""
+    """The same ends, and more of them where a sentence is longer than a row: it is split, never dropped.
+
+    Never with one token left over: it may be the separator, and no row should begin with that.
+    """
     count = 0
     begin = 0
     for end in sentences:
@@ -51,7 +54,7 @@ def _split_long(sentences, longest):  # type: ignore[no-untyped-def]
     begin = 0
     for end in sentences:
         while end - begin > longest:
-            begin += longest
+            begin += longest - (end - begin == longest + 1)
             pieces[count] = begin
             count += 1
         pieces[count] = begin = end

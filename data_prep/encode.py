@@ -2,7 +2,7 @@
 
 Sentences are found in the text, and their ends carried over to tokens in the way that is exact for the tokenizer: by the bytes that ids
 stand for, by encoding sentences one by one, or by the offsets that Hugging Face's tokenizers tell. Words follow from tables over the
-vocabulary; in Chinese, if asked for, from a segmenter, carried over to tokens in the same ways.
+vocabulary; in Chinese, if asked for, from a segmenter. Phrases are found in the tokens.
 """
 
 from collections.abc import Callable
@@ -13,28 +13,33 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from remask.data_prep.chinese import GoesOn, is_ideograph
+from remask.data_prep.chinese import ChineseMarks, Segmenter
 from remask.data_prep.engines import Engine
+from remask.data_prep.marks import MarkConfig
+from remask.data_prep.phrases import LEVELS, NO_SPANS, make_lexicon, united
 from remask.data_prep.sentences import sentence_ends
 from remask.data_prep.tokenizer import Vocabulary
-from remask.data_prep.words import bytes_of, continuation_tables, mark_words
+from remask.data_prep.words import byte_lengths, continuation_tables, mark_words
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
     """A stream of tokens; positions are one past a last token, rising, and every document's end is among the sentences'."""
 
-    ids: NDArray[np.uint32]
+    ids: NDArray[Any]
     sentences: NDArray[np.int64]
     documents: NDArray[np.int64]
+    """One for each document that was given; a document without a token ends where the one before it does."""
     words: NDArray[np.bool_]
     """True where a token begins a word."""
+    phrases: NDArray[np.int64]
+    """(first token, one past the last, level) of each phrase, in order: whole words of one document."""
 
 
 EncodeDocuments = Callable[[list[bytes]], Encoded]
 
 
-def document_encoder(vocabulary: Vocabulary, engine: Engine, segmenter: GoesOn | None = None) -> EncodeDocuments:
+def document_encoder(vocabulary: Vocabulary, engine: Engine, marks: MarkConfig) -> EncodeDocuments:
     """The exact way for this tokenizer.
 
     A special token's name that stands in a text, such as [MASK], is text: it is broken by a space, for it must not become the token.
@@ -44,7 +49,8 @@ def document_encoder(vocabulary: Vocabulary, engine: Engine, segmenter: GoesOn |
     special = np.zeros(len(vocabulary.pieces), dtype=np.bool_)
     special[[i for role, i in vocabulary.specials.items() if role != "unk"]] = True
     names = [vocabulary.pieces[i].encode() for i in np.flatnonzero(special)]
-    chinese = None if segmenter is None else _ChineseWords(vocabulary, segmenter)
+    chinese = ChineseMarks(vocabulary, Segmenter(marks.words, marks.chinese_entities)) if marks.chinese_words else None
+    lexicon = make_lexicon({"phrase": marks.phrases, "entity": marks.entities}, engine, len(vocabulary.pieces))
 
     def encode_text_alone(documents: list[bytes]) -> Encoded:
         try:
@@ -56,11 +62,25 @@ def document_encoder(vocabulary: Vocabulary, engine: Engine, segmenter: GoesOn |
             documents = [_broken(document, names) for document in documents]
             ids, sentences, ends = encode(documents)
         words = mark_words(ids, ends, *tables)
+        phrases = NO_SPANS
         if chinese is not None:
-            chinese.mark(words, ids, ends, documents)
-        return Encoded(ids=ids, sentences=_merged(sentences, ends), documents=_merged(ends, ends), words=words)
+            phrases = np.insert(chinese.mark(words, ids, ends, documents), 2, LEVELS["entity"], axis=1)
+        if len(lexicon.levels):
+            phrases = united(lexicon.find(ids, words), phrases, len(ids))
+        return Encoded(
+            ids=ids, sentences=_merged(sentences, ends), documents=ends, words=words, phrases=_of_whole_words(phrases, words, ends)
+        )
 
     return encode_text_alone
+
+
+def _of_whole_words(phrases: NDArray[np.int64], words: NDArray[np.bool_], documents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The spans that begin and end with words and do not reach from one document into the next."""
+    begin, end = phrases[:, 0], phrases[:, 1]
+    whole = words[begin] & np.append(words, True)[end]
+    whole &= np.searchsorted(documents, begin, side="right") == np.searchsorted(documents, end - 1, side="right")
+    chosen: NDArray[np.int64] = phrases[whole]
+    return chosen
 
 
 def _broken(document: bytes, names: list[bytes]) -> bytes:
@@ -86,43 +106,43 @@ class _OtherBytesError(RuntimeError):
     """A tokenizer that should stand for every byte does not."""
 
 
-def byte_lengths(vocabulary: Vocabulary) -> NDArray[np.int64]:
-    return np.array([len(bytes_of(piece)) for piece in vocabulary.pieces], dtype=np.int64)
-
-
 def _encode_by_bytes(documents: list[bytes], engine: Engine, lengths: NDArray[np.int64]) -> Streams:
-    ids, counts = engine.encode([document.decode() for document in documents])
+    ids, counts = engine.encode(documents)
     ends = np.cumsum(counts)
-    sizes = np.array([len(document) for document in documents])
-    stood_for = np.diff(np.concatenate(([0], np.cumsum(lengths[ids])))[np.concatenate(([0], ends))])
-    if not np.array_equal(stood_for, sizes):
-        raise _OtherBytesError("the tokenizer's ids stand for other bytes than the text's; sentence ends would be wrong")
-    text_ends = np.cumsum(sizes)
+    text_ends = np.cumsum([len(document) for document in documents])
     in_texts = [sentence_ends(document) + (end - len(document)) for document, end in zip(documents, text_ends, strict=True)]
-    return ids, _tokens_at_bytes(ids, lengths, np.concatenate(in_texts)), ends
+    sentences, in_bytes = _tokens_at_bytes(ids, lengths, np.concatenate(in_texts), ends)
+    if not np.array_equal(in_bytes, text_ends):
+        raise _OtherBytesError("the tokenizer's ids stand for other bytes than the text's; sentence ends would be wrong")
+    return ids, sentences, ends
 
 
 @numba.njit(cache=True)
-def _tokens_at_bytes(ids, lengths, byte_ends):  # type: ignore[no-untyped-def]
-    """For each byte position, how many tokens begin before it."""
-    tokens = np.empty(len(byte_ends), dtype=np.int64)
-    token = byte = 0
-    for i in range(len(byte_ends)):
-        while token < len(ids) and byte < byte_ends[i]:
+def _tokens_at_bytes(ids, lengths, byte_ends, token_ends):  # type: ignore[no-untyped-def]
+    """For each byte position how many tokens begin before it, and for each number of tokens how many bytes they stand for."""
+    tokens = np.full(len(byte_ends), len(ids), dtype=np.int64)
+    in_bytes = np.empty(len(token_ends), dtype=np.int64)
+    byte = i = j = 0
+    for token in range(len(ids) + 1):
+        while i < len(byte_ends) and byte_ends[i] <= byte:
+            tokens[i] = token
+            i += 1
+        while j < len(token_ends) and token_ends[j] == token:
+            in_bytes[j] = byte
+            j += 1
+        if token < len(ids):
             byte += lengths[ids[token]]
-            token += 1
-        tokens[i] = token
-    return tokens
+    return tokens, in_bytes
 
 
 def _encode_by_sentence(documents: list[bytes], engine: Engine) -> Streams:
-    texts: list[str] = []
+    texts: list[bytes] = []
     sizes = []
     for document in documents:
         begin = 0
         ends = sentence_ends(document).tolist()
         for end in ends:
-            texts.append(document[begin:end].decode())
+            texts.append(document[begin:end])
             begin = end
         sizes.append(len(ends))
     ids, counts = engine.encode(texts)
@@ -156,46 +176,6 @@ def _character_ends(document: bytes) -> NDArray[np.int64]:
     ends = sentence_ends(document)
     first_bytes = (np.frombuffer(document, dtype=np.uint8) & 0xC0) != 0x80
     return np.concatenate(([0], np.cumsum(first_bytes)))[ends]
-
-
-class _ChineseWords:
-    """Moves word starts in Chinese from every ideograph to where the segmenter says."""
-
-    def __init__(self, vocabulary: Vocabulary, segmenter: GoesOn) -> None:
-        from tokenizers import Tokenizer
-
-        self.segmenter = segmenter
-        self.tokenizer: Any = Tokenizer.from_str(vocabulary.text)
-        self.byte_lengths = byte_lengths(vocabulary) if vocabulary.is_byte_level else None
-        self.ideograph_ids = np.array([len(piece) == 1 and bool(is_ideograph(piece)[0]) for piece in vocabulary.pieces])
-
-    def mark(self, words: NDArray[np.bool_], ids: NDArray[np.uint32], ends: NDArray[np.int64], documents: list[bytes]) -> None:
-        """Correct the marks in place, document by document."""
-        begin = 0
-        for document, end in zip(documents, ends.tolist(), strict=True):
-            if not document.isascii():
-                self._mark_document(words[begin:end], ids[begin:end], document.decode())
-            begin = end
-
-    def _mark_document(self, words: NDArray[np.bool_], ids: NDArray[np.uint32], text: str) -> None:
-        ideographs = is_ideograph(text)
-        if not ideographs.any():
-            return
-        begins = ideographs & ~self.segmenter(text)
-        tokens = np.flatnonzero(self.ideograph_ids[ids])
-        if self.byte_lengths is not None:
-            widths = np.array([len(character.encode()) for character in text])
-            first = np.cumsum(widths) - widths
-            is_start, is_inside = np.zeros(widths.sum(), dtype=np.bool_), np.repeat(ideographs, widths)
-            is_start[first[begins]] = True
-            places = np.cumsum(self.byte_lengths[ids]) - self.byte_lengths[ids]
-            words[:] = np.where(is_inside[places], is_start[places], words)
-        elif len(tokens) == np.count_nonzero(ideographs):  # one token an ideograph: they stand in the same order
-            words[tokens] = begins[ideographs]
-        else:  # an ideograph that the vocabulary lacks, or one inside a longer piece: ask for offsets
-            places = np.array([offset[0] for offset in self.tokenizer.encode(text, add_special_tokens=False).offsets])
-            first = np.concatenate(([True], places[1:] != places[:-1]))  # not the second token of one ideograph
-            words[:] = np.where(ideographs[places], begins[places] & first, words)
 
 
 @numba.njit(cache=True)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import orjson
 
 from remask.data_prep import item, prep
 from remask.data_prep.corpus import plan, sample
 from remask.data_prep.errors import InputError
+from remask.data_prep.job import STATE, load_tools
 from remask.data_prep.prep import PrepConfig
 from remask.data_prep.tokenizer import load as load_tokenizer
 
@@ -37,7 +39,7 @@ class Estimate:
 
 
 def estimate(config: PrepConfig, share: float) -> Estimate:
-    """Scan and build a share of the corpus into a folder that is thrown away."""
+    """Encode and pack a share of the corpus into a folder that is thrown away."""
     items = plan(config.sources, _ITEM_BYTES)
     corpus_bytes = sum(piece.stored_bytes for pieces in items for piece in pieces)
     if not corpus_bytes:
@@ -46,13 +48,15 @@ def estimate(config: PrepConfig, share: float) -> Estimate:
     sample_bytes = sum(piece.stored_bytes for piece in pieces)
     vocabulary = load_tokenizer(config.tokenizer)
     with tempfile.TemporaryDirectory() as name:
-        job = prep.shared_job(config, vocabulary, config.tokenizer, Path(name), strict=False)
-        job = dataclasses.replace(job, pieces=pieces, engine=prep.proven_engine(vocabulary, [dataclasses.replace(job, pieces=pieces)]))
-        item.load_tools(job)
+        (Path(name) / STATE).mkdir()
+        job = dataclasses.replace(prep.shared_job(config, vocabulary, Path(name), strict=False), pieces=pieces)
+        job = dataclasses.replace(job, engine=prep.proven_engine(vocabulary, [job]))
+        load_tools(job)
         start = time.process_time()
-        record = item.build(job, np.zeros(len(item.scan(job)), dtype=np.uint8))
+        item.encode(job)
+        item.pack(job, np.zeros(len(np.load(job.keys_file)), dtype=np.uint8))
         seconds = time.process_time() - start
-    shards = [shard for shard in record["shards"].values() if shard]
+        shards = [shard for shard in orjson.loads(job.record_file.read_bytes())["shards"].values() if shard]
     factor = corpus_bytes / max(sample_bytes, 1)
     return Estimate(
         corpus_mb=corpus_bytes / 1e6,

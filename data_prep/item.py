@@ -1,56 +1,37 @@
-"""One work item of the offline stage, start to end: a pure function of its pieces of the corpus and the config."""
+"""One work item of the offline stage: its stretch of the corpus to tokens, and its tokens to shards. Both are pure functions.
 
-import dataclasses
+The tokens wait on disk in between, because what is a duplicate is known only when every item has been read.
+"""
+
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
+import orjson
 import xxhash
 from numpy.typing import NDArray
 
-from remask.data_prep.chinese import load_segmenter
-from remask.data_prep.clean import TOO_SHORT, CleanConfig, clean, is_held_out
+from remask.data_prep import spool
+from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import Piece
 from remask.data_prep.duplicates import DUPLICATES
-from remask.data_prep.encode import EncodeDocuments, document_encoder
-from remask.data_prep.engines import load_engine
 from remask.data_prep.errors import InputError
+from remask.data_prep.files import written_whole
+from remask.data_prep.job import Job, digest_of, load_tools
+from remask.data_prep.manifest import save
 from remask.data_prep.minhash import band_keys, bands_for
-from remask.data_prep.pack import PackConfig
 from remask.data_prep.readers import line_number, read
+from remask.data_prep.scrub import TOO_SHORT, clean, is_held_out
 from remask.data_prep.shards import Shard, ShardWriter
+from remask.data_prep.spool import Batch
 from remask.data_prep.stream import RowStream
-from remask.data_prep.tokenizer import Vocabulary
-from remask.data_prep.tokenizer import load as load_tokenizer
 
-_BATCH_BYTES = 4 << 20
+_BATCH_BYTES = 2 << 20
 _EXAMPLES = 3
 
 # What a count can be called that is no fault of the corpus.
 NO_PROBLEM = {"kept", "text_bytes", "tokens", TOO_SHORT, *DUPLICATES.values()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What a worker needs to know to scan or to build one item."""
-
-    index: int
-    pieces: tuple[Piece, ...]
-    clean: CleanConfig
-    pack: PackConfig
-    block_rows: int
-    tokenizer: Path
-    tokenizer_hash: str
-    engine: str
-    chinese_words: tuple[str, ...] | None
-    """None: each ideograph is a word; else rjieba cuts words, with these added."""
-    out: Path
-    strict: bool
-    """Stop at the first document that cannot be read, instead of counting it."""
 
 
 @dataclass(kw_only=True)
@@ -58,26 +39,12 @@ class Counts:
     """What was met in an item, by source."""
 
     documents: dict[str, Counter[str]] = field(default_factory=dict)
-    """Source -> kept, text_bytes, and dropped documents by reason."""
+    """Source -> kept, text_bytes, tokens, and dropped documents by reason."""
     examples: dict[str, list[str]] = field(default_factory=dict)
     """Reason -> the first places where it was met."""
 
     def of(self, source: str) -> Counter[str]:
         return self.documents.setdefault(source, Counter())
-
-
-def load_tools(job: Job) -> tuple[Vocabulary, EncodeDocuments]:
-    """The tokenizer and the way to encode with it, loaded once a process."""
-    return _load_tools(job.tokenizer, job.tokenizer_hash, job.engine, job.chinese_words)
-
-
-@lru_cache(maxsize=1)
-def _load_tools(tokenizer: Path, digest: str, engine: str, chinese_words: tuple[str, ...] | None) -> tuple[Vocabulary, EncodeDocuments]:
-    vocabulary = load_tokenizer(tokenizer)
-    if vocabulary.digest != digest:  # it also tells one tokenizer from another at the same place
-        raise InputError(f"{tokenizer}: changed while the run is under way; put it back and run again")
-    segmenter = None if chinese_words is None else load_segmenter(chinese_words)
-    return vocabulary, document_encoder(vocabulary, load_engine(engine, vocabulary.text), segmenter)
 
 
 def cleaned_documents(
@@ -100,49 +67,86 @@ def cleaned_documents(
                 yield piece.source, data
 
 
-def scan(job: Job) -> NDArray[np.uint64]:
-    """What duplicates are found by: a row for each document that cleaning keeps, with its hash and, for near ones, its bands' keys."""
-    similarity = job.clean.near_duplicates
-    width = 1 if similarity is None else 1 + bands_for(similarity)[0]
-    rows = []
-    for _, data in cleaned_documents(job.pieces, job.clean, strict=job.strict):
-        row = np.empty(width, dtype=np.uint64)
-        row[0] = xxhash.xxh3_64_intdigest(data)
-        if similarity is not None:
-            row[1:] = band_keys(data, similarity)
-        rows.append(row)
-    return np.stack(rows) if rows else np.empty((0, width), dtype=np.uint64)
+def encode(job: Job) -> int:
+    """Read, clean and tokenise the item, and leave its tokens, counts and keys; how many tokens there are."""
+    vocabulary, encode_documents = load_tools(job)
+    counts, keys = Counts(), [np.empty((0, _key_width(job.clean)), dtype=np.uint64)]
+    tokens = 0
+    with written_whole(job.tokens_file) as stream:
+        for source, documents in _batches(cleaned_documents(job.pieces, job.clean, counts, job.strict)):
+            encoded = encode_documents(documents)
+            sizes = np.array([len(document) for document in documents])
+            spool.write(stream, Batch(source=source, sizes=sizes, encoded=encoded), vocabulary.id_dtype)
+            keys.append(_keys(documents, job.clean))
+            tokens += len(encoded.ids)
+    save(job.counts_file, counts)
+    with written_whole(job.keys_file) as stream:
+        np.save(stream, np.concatenate(keys))
+    return tokens
 
 
-def build(job: Job, duplicate: NDArray[np.uint8]) -> dict[str, Any]:
-    """Write the item's shards, and return the record of what is in them as plain values."""
-    counts = Counts()
-    splits = {name: _Split(name, job) for name in ("train", "validation")}
+def _batches(documents: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, list[bytes]]]:
+    """Documents of one source that follow each other, a few MB at a time."""
+    batch: list[bytes] = []
+    size, batch_source = 0, ""
+    for source, data in documents:
+        if batch and (source != batch_source or size >= _BATCH_BYTES):
+            yield batch_source, batch
+            batch, size = [], 0
+        batch.append(data)
+        size, batch_source = size + len(data), source
+    if batch:
+        yield batch_source, batch
+
+
+def _key_width(config: CleanConfig) -> int:
+    return 1 if config.near_duplicates is None else 1 + bands_for(config.near_duplicates)[0]
+
+
+def _keys(documents: list[bytes], config: CleanConfig) -> NDArray[np.uint64]:
+    """What duplicates are found by: a row for each document with its hash and, for near ones, its bands' keys."""
+    keys = np.empty((len(documents), _key_width(config)), dtype=np.uint64)
+    keys[:, 0] = [xxhash.xxh3_64_intdigest(document) for document in documents]
+    if config.near_duplicates is not None:
+        for row, document in zip(keys, documents, strict=True):
+            row[1:] = band_keys(document, config.near_duplicates)
+    return keys
+
+
+def pack(job: Job, duplicate: NDArray[np.uint8]) -> int:
+    """Write the item's shards and their record, without the duplicates, and remove the tokens; how many tokens were packed."""
+    met = orjson.loads(job.counts_file.read_bytes())
+    counts = Counts(documents={source: Counter(found) for source, found in met["documents"].items()}, examples=met["examples"])
+    held_out = is_held_out(np.load(job.keys_file)[:, 0], job.clean.validation_share)
+    splits = {"train": _Split("train", job), "validation": _Split("validation", job)}
+    done = 0
     try:
-        for number, (source, data) in enumerate(cleaned_documents(job.pieces, job.clean, counts, job.strict)):
-            if duplicate[number]:
-                counts.of(source)[DUPLICATES[duplicate[number]]] += 1
-                continue
-            held_out = is_held_out(xxhash.xxh3_64_intdigest(data), job.clean.validation_share)
-            splits["validation" if held_out else "train"].add(source, data, counts)
-        shards = {name: split.close(counts) for name, split in splits.items()}
+        with job.tokens_file.open("rb") as stream:
+            for batch in spool.read(stream):
+                behind = done + len(batch.sizes)
+                for mark, reason in DUPLICATES.items():
+                    counts.of(batch.source)[reason] += int(np.count_nonzero(duplicate[done:behind] == mark))
+                for name, is_in in (("train", ~held_out[done:behind]), ("validation", held_out[done:behind])):
+                    splits[name].add(batch, is_in & (duplicate[done:behind] == 0), counts.of(batch.source))
+                done = behind
+        if done != len(duplicate):
+            raise ValueError(f"{job.tokens_file}: {done} documents were found, {len(duplicate)} were encoded")
+        shards = {name: split.close() for name, split in splits.items()}
     except BaseException:
         for split in splits.values():
             split.abandon()
         raise
-    return {
+    record = {
         "index": job.index,
-        "duplicates": digest_of(duplicate),
-        "documents": {source: dict(sorted(counter.items())) for source, counter in counts.documents.items()},
+        "duplicates": digest_of(duplicate.tobytes()),
+        "documents": {source: {name: n for name, n in sorted(counter.items()) if n} for source, counter in counts.documents.items()},
         "examples": counts.examples,
         "lengths": {name: split.lengths for name, split in splits.items()},
-        "shards": {name: shard and dataclasses.asdict(shard) for name, shard in shards.items()},
+        "shards": shards,
     }
-
-
-def digest_of(duplicate: NDArray[np.uint8]) -> str:
-    """Which documents were left out as duplicates, in short."""
-    return xxhash.xxh3_64_hexdigest(duplicate.tobytes())
+    save(job.record_file, record)
+    job.tokens_file.unlink()
+    return sum(counter["tokens"] for counter in counts.documents.values())
 
 
 class _Split:
@@ -151,24 +155,23 @@ class _Split:
     def __init__(self, name: str, job: Job) -> None:
         self.job, self.path = job, job.out / f"{name}-{job.index:05d}.tar"
         self.stream: RowStream | None = None
-        self.batch: list[bytes] = []
-        self.batch_bytes = 0
-        self.source = ""
 
     @property
     def lengths(self) -> dict[int, int]:
         """Row length -> rows."""
         return {} if self.stream is None else {int(n): int(self.stream.lengths[n]) for n in np.flatnonzero(self.stream.lengths)}
 
-    def add(self, source: str, data: bytes, counts: Counts) -> None:
-        if source != self.source or self.batch_bytes >= _BATCH_BYTES:
-            self._flush(counts)
-            self.source = source
-        self.batch.append(data)
-        self.batch_bytes += len(data)
+    def add(self, batch: Batch, keep: NDArray[np.bool_], counts: Counter[str]) -> None:
+        if not keep.any():
+            return
+        if self.stream is None:
+            job = self.job
+            writer, id_dtype = ShardWriter(self.path), batch.encoded.ids.dtype
+            self.stream = RowStream(writer, job.pack, job.block_rows, job.separator, id_dtype, job.has_phrases)
+        tokens = self.stream.add(batch.encoded, keep)
+        counts.update(kept=int(np.count_nonzero(keep)), text_bytes=int(batch.sizes[keep].sum()), tokens=tokens)
 
-    def close(self, counts: Counts) -> Shard | None:
-        self._flush(counts)
+    def close(self) -> Shard | None:
         if self.stream is None:
             self.path.unlink(missing_ok=True)  # of an earlier run that found documents here which are duplicates now
             return None
@@ -178,15 +181,3 @@ class _Split:
     def abandon(self) -> None:
         if self.stream is not None:
             self.stream.writer.abandon()
-
-    def _flush(self, counts: Counts) -> None:
-        if not self.batch:
-            return
-        vocabulary, encode = load_tools(self.job)
-        if self.stream is None:
-            separator = vocabulary.specials["sep"]
-            self.stream = RowStream(ShardWriter(self.path), self.job.pack, self.job.block_rows, separator, vocabulary.id_dtype)
-        encoded = encode(self.batch)
-        self.stream.add(encoded)
-        counts.of(self.source).update(kept=len(self.batch), text_bytes=self.batch_bytes, tokens=len(encoded.ids))
-        self.batch, self.batch_bytes = [], 0

@@ -1,6 +1,5 @@
 """The description of a shard set: what is in it, where each block lies, what it was made from, and whether it is still whole."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +37,11 @@ class Manifest:
 
 
 def write(manifest: Manifest, folder: Path) -> None:
-    save(folder / NAME, dataclasses.asdict(manifest))
+    save(folder / NAME, manifest)
 
 
 def save(file: Path, value: Any) -> None:
-    """JSON, whole or not at all."""
+    """JSON of plain values and dataclasses, whole or not at all."""
     with written_whole(file) as stream:
         stream.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
 

@@ -1,22 +1,26 @@
 """The offline stage: a corpus becomes a shard set, once.
 
-The corpus is cut into work items by names and sizes alone. Each item is scanned for its documents' hashes, duplicates are marked over all
-items, and each item is built into its own shards. Every step leaves a file that appears whole or not at all, so a run that was killed
-goes on where it stopped, and ends with the same bytes whoever did the work.
+The corpus is cut into work items by names and sizes alone. Each item is read and encoded, duplicates are marked over all items, and each
+item is packed into its own shards. Every step leaves files that appear whole or not at all, so a run that was killed goes on where it
+stopped, and ends with the same bytes whoever did the work.
 
-    OUT/.prep/plan.json        what this folder is for: config, files and sizes; another one is refused
-    OUT/.prep/scan-00000.npy   hashes of an item's documents
-    OUT/.prep/item-00000.json  record of a finished item
-    OUT/train-00000.tar …      its shards
-    OUT/manifest.json          written last
+    OUT/tokenizer.json           the tokenizer, as it was given
+    OUT/.prep/plan.json          what this folder is for: config, files and sizes; another one is refused
+    OUT/.prep/marks.json         lists of words and phrases
+    OUT/.prep/tokens-00000.spool the tokens of an item that is not packed yet; removed then, so the shards take no more disk than at the end
+    OUT/.prep/counts-00000.json  what was met while it was read
+    OUT/.prep/keys-00000.npy     hashes of its documents
+    OUT/.prep/item-00000.json    record of a finished item
+    OUT/train-00000.tar …        its shards
+    OUT/manifest.json            written last
 """
 
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +30,14 @@ from numpy.typing import NDArray
 
 from remask.data_prep import item, manifest
 from remask.data_prep.clean import CleanConfig
-from remask.data_prep.corpus import Piece, Source, plan, sample
+from remask.data_prep.corpus import Piece, Source, plan
 from remask.data_prep.duplicates import mark_duplicates
 from remask.data_prep.engines import choose_engine
 from remask.data_prep.errors import InputError
 from remask.data_prep.files import locked, written_whole
-from remask.data_prep.item import Job
+from remask.data_prep.job import MARKS, STATE, TOKENIZER, Job, digest_of
 from remask.data_prep.manifest import Manifest
+from remask.data_prep.marks import MarkConfig
 from remask.data_prep.pack import PackConfig
 from remask.data_prep.tokenizer import Vocabulary
 from remask.data_prep.tokenizer import load as load_tokenizer
@@ -45,8 +50,9 @@ Report = Callable[[str, int, int, int], None]
 
 _RECORD_KEYS = {"shards", "duplicates", "documents", "examples", "lengths"}
 
-# About 400 KB: Hugging Face's tokenizers, the reference, take a fifth of a second for them.
-_SAMPLE_BYTES, _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS = 4 << 20, 200, 2000
+# Documents that an engine is proven on: a share of the corpus within these bounds, each cut to so many characters, from so many items.
+# Hugging Face's tokenizers, the reference, take half a second for a MB.
+_PROOF_SHARE, _LEAST_PROOF, _MOST_PROOF, _PROOF_CHARACTERS, _PROOF_ITEMS = 0.002, 100, 2000, 1000, 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +63,7 @@ class PrepConfig:
     tokenizer: Path
     pack: PackConfig = field(default_factory=PackConfig)
     clean: CleanConfig = field(default_factory=CleanConfig)
-    chinese_words: tuple[str, ...] | None = None
-    """None: in Chinese each ideograph is a word; else rjieba cuts words, with these added to its dictionary."""
+    marks: MarkConfig = field(default_factory=MarkConfig)
     block_rows: int = 512
     """Rows of one tar sample: fewer shuffle better, more read faster; from 256 on there is no difference in speed."""
     shard_mb: int = 512
@@ -92,15 +97,14 @@ def prepare(config: PrepConfig, out: Path, workers: Workers, report: Report, str
         failures: dict[int, str] = {}
         missing: list[Job] = []
         if not (out / manifest.NAME).exists() or not all(_is_built(job) for job in jobs):
+            engine = proven_engine(vocabulary, jobs)
+            jobs = [dataclasses.replace(job, engine=engine) for job in jobs]
             sizes = [sum(piece.stored_bytes for piece in job.pieces) for job in jobs]
-            failures = _run(workers, _scan_and_save, [(job,) for job in jobs if _scan_of(job) is None], "scan", sizes, report)
-            scanned = [job for job in jobs if job.index not in failures]
-            marks = dict(zip((job.index for job in scanned), _duplicates(scanned, config.clean), strict=True))
-            missing = [job for job in scanned if not _is_built(job, marks[job.index])]
-            if missing:
-                engine = proven_engine(vocabulary, scanned)
-                tasks = [(dataclasses.replace(job, engine=engine), marks[job.index]) for job in missing]
-                failures |= _run(workers, _build_and_save, tasks, "build", sizes, report)
+            failures = _run(workers, item.encode, [(job,) for job in jobs if not _is_encoded(job)], "encode", sizes, report)
+            encoded = [job for job in jobs if job.index not in failures]
+            marks = dict(zip((job.index for job in encoded), _duplicates(encoded, config.clean), strict=True))
+            missing = [job for job in encoded if not _is_built(job, marks[job.index])]
+            failures |= _run(workers, _pack, [(job, marks[job.index]) for job in missing], "pack", sizes, report)
         made = None if failures else _compose(config, vocabulary, jobs)
         if made is not None:
             if strict:
@@ -118,27 +122,23 @@ def _items(config: PrepConfig) -> list[tuple[Piece, ...]]:
 
 
 def item_bytes(corpus_bytes: int, shard_mb: int) -> int:
-    """Stored bytes of one item: the shard's, or less so that a small corpus has at least 32 items of at least 2 MB."""
-    return min(shard_mb * 10**6, max(2 * 10**6, corpus_bytes // 32))
+    """Stored bytes of one item: the shard's, or less so that a small corpus has 32 items, but not less than a second's work, 8 MB."""
+    return min(shard_mb * 10**6, max(8 * 10**6, corpus_bytes // 32))
 
 
 def _jobs(config: PrepConfig, vocabulary: Vocabulary, items: list[tuple[Piece, ...]], out: Path, strict: bool) -> list[Job]:
     """The jobs of a folder that is for this work list; the folder remembers its own and refuses another."""
-    described = {**_settings(config, vocabulary), "items": [list(map(dataclasses.asdict, pieces)) for pieces in items]}
-    file = out / ".prep" / "plan.json"
+    described = {**_settings(config, vocabulary), "items": orjson.loads(orjson.dumps(items))}
+    file = out / STATE / "plan.json"
     file.parent.mkdir(exist_ok=True)
     before = _read_json(file)
     if before is None and file.exists():
         raise InputError(f"{file}: damaged, so that nobody knows what the folder was made for; remove {out} and run again")
     if before is not None and before != described:
         raise InputError(f"{out}: made with {_difference(before, described)}; give the same options and corpus, or another folder")
-    tokenizer = out / "tokenizer.json"
-    if not tokenizer.exists() or tokenizer.read_text(encoding="utf-8") != vocabulary.text:
-        with written_whole(tokenizer) as stream:
-            stream.write(vocabulary.text.encode())
+    shared = shared_job(config, vocabulary, out, strict)
     if before is None:
         manifest.save(file, described)
-    shared = shared_job(config, vocabulary, tokenizer, out, strict)
     return [dataclasses.replace(shared, index=index, pieces=pieces) for index, pieces in enumerate(items)]
 
 
@@ -151,26 +151,34 @@ def _read_json(file: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def shared_job(config: PrepConfig, vocabulary: Vocabulary, tokenizer: Path, out: Path, strict: bool) -> Job:
-    """What all jobs of a run have in common; each adds its index and pieces, and the engine once it is proven."""
+def shared_job(config: PrepConfig, vocabulary: Vocabulary, out: Path, strict: bool) -> Job:
+    """What all jobs of a run have in common, with its files in place; each adds its index and pieces, and the engine once it is proven."""
+    marks = orjson.dumps(config.marks)
+    for name, content in ((TOKENIZER, vocabulary.text.encode()), (MARKS, marks)):
+        if not (out / name).exists() or (out / name).read_bytes() != content:
+            with written_whole(out / name) as stream:
+                stream.write(content)
     return Job(
         index=0,
         pieces=(),
         clean=config.clean,
         pack=config.pack,
         block_rows=config.block_rows,
-        tokenizer=tokenizer,
+        separator=vocabulary.specials["sep"],
+        has_phrases=config.marks.has_phrases,
         tokenizer_hash=vocabulary.digest,
+        marks_hash=digest_of(marks),
         engine="",
-        chinese_words=config.chinese_words,
         out=out,
         strict=strict,
     )
 
 
 def _settings(config: PrepConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The config as JSON reads it back; the tokenizer by its content, wherever it lies."""
-    settings: dict[str, Any] = orjson.loads(orjson.dumps({**dataclasses.asdict(config), "tokenizer": vocabulary.digest}))
+    """The config as JSON reads it back; the tokenizer and the lists by their content, wherever they lie."""
+    lists = {name: digest_of(orjson.dumps(words)) for name, words in dataclasses.asdict(config.marks).items() if isinstance(words, tuple)}
+    marks = {**dataclasses.asdict(config.marks), **lists}
+    settings: dict[str, Any] = orjson.loads(orjson.dumps({**dataclasses.asdict(config), "tokenizer": vocabulary.digest, "marks": marks}))
     return settings
 
 
@@ -187,68 +195,73 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
     return "another version of remask"
 
 
-def _scan_file(job: Job) -> Path:
-    return job.out / ".prep" / f"scan-{job.index:05d}.npy"
-
-
-def _record_file(job: Job) -> Path:
-    return job.out / ".prep" / f"item-{job.index:05d}.json"
-
-
 def _is_built(job: Job, duplicate: NDArray[np.uint8] | None = None) -> bool:
     """Whether the item's record and shards are there, the shards with the sizes that the record says, without these duplicates.
 
     What is a duplicate can change for an item that is built: when one before it could not be read at first.
     """
-    record = _read_json(_record_file(job))
+    record = _read_json(job.record_file)
     if record is None or not record.keys() >= _RECORD_KEYS:
         return False
     files = [(job.out / shard["name"], shard["bytes"]) for shard in record["shards"].values() if shard]
-    same = duplicate is None or record["duplicates"] == item.digest_of(duplicate)
+    same = duplicate is None or record["duplicates"] == digest_of(duplicate.tobytes())
     return same and all(file.exists() and file.stat().st_size == size for file, size in files)
 
 
-def _scan_of(job: Job) -> NDArray[np.uint64] | None:
-    """The item's scan, mapped from its file; None if it is not there or not whole."""
+def _keys_of(job: Job) -> NDArray[np.uint64] | None:
+    """The keys of the item's documents, mapped from their file; None if it is not there or not whole."""
     try:
-        scan: NDArray[np.uint64] = np.load(_scan_file(job), mmap_mode="r")
+        keys: NDArray[np.uint64] = np.load(job.keys_file, mmap_mode="r")
     except (OSError, ValueError, EOFError):
         return None
-    return scan
+    return keys
 
 
-def _scan_and_save(job: Job) -> int:
-    with written_whole(_scan_file(job)) as stream:
-        np.save(stream, item.scan(job))
-    return 0
+def _is_encoded(job: Job) -> bool:
+    return _keys_of(job) is not None and (job.tokens_file.exists() or _is_built(job))
 
 
-def _build_and_save(job: Job, duplicate: NDArray[np.uint8]) -> int:
-    record = item.build(job, duplicate)
-    manifest.save(_record_file(job), record)
-    return sum(counts.get("tokens", 0) for counts in record["documents"].values())
+def _pack(job: Job, duplicate: NDArray[np.uint8]) -> int:
+    try:
+        return item.pack(job, duplicate)
+    except (FileNotFoundError, ValueError, EOFError):  # the tokens went when it was packed before, or are not whole
+        item.encode(job)
+        return item.pack(job, duplicate)
 
 
 def _duplicates(jobs: list[Job], config: CleanConfig) -> list[NDArray[np.uint8]]:
-    scans = [scan for job in jobs if (scan := _scan_of(job)) is not None]
+    keys = [found for job in jobs if (found := _keys_of(job)) is not None]
     if config.exact_duplicates == "keep":
-        return [np.zeros(len(scan), dtype=np.uint8) for scan in scans]
-    return mark_duplicates(scans)
+        return [np.zeros(len(found), dtype=np.uint8) for found in keys]
+    return mark_duplicates(keys)
 
 
 def proven_engine(vocabulary: Vocabulary, jobs: list[Job]) -> str:
     """The fastest engine that encodes a sample of this very corpus as Hugging Face's tokenizers do."""
     counts = item.Counts()
-    spread = sample([job.pieces for job in jobs], _SAMPLE_BYTES)
-    pieces = chain(spread, (piece for job in jobs for piece in job.pieces))  # all of it, where the sample holds no good document
-    documents = item.cleaned_documents(pieces, jobs[0].clean, counts)
-    texts = [data.decode()[:_SAMPLE_CHARACTERS] for _, data in islice(documents, _SAMPLE_DOCUMENTS)]
+    corpus_bytes = sum(piece.stored_bytes for job in jobs for piece in job.pieces)
+    wanted = max(_LEAST_PROOF, min(_MOST_PROOF, int(corpus_bytes * _PROOF_SHARE) // _PROOF_CHARACTERS))
+    texts = [data.decode()[:_PROOF_CHARACTERS].encode() for data in islice(_sampled(jobs, wanted, counts), wanted)]
     if not texts:
         reasons = "; ".join(f"{reason}, first at {places[0]}" for reason, places in counts.examples.items())
         raise InputError(f"no document of the corpus can be used: {reasons}")
-    engine = choose_engine(vocabulary.text, texts)
+    engine = choose_engine(vocabulary.text, vocabulary.kind, texts)
     log.info("tokenizer engine: %s", engine)
     return engine.package
+
+
+def _sampled(jobs: list[Job], wanted: int, counts: item.Counts) -> Iterator[bytes]:
+    """Documents of items that are spread over the corpus, a few of each; then of all, for those may hold no good one.
+
+    A file that cannot be read is passed over: the item that it belongs to will tell.
+    """
+    chosen = jobs[:: -(-len(jobs) // _PROOF_ITEMS)]
+    for job, most in [*((job, -(-wanted // len(chosen))) for job in chosen), *((job, wanted) for job in jobs)]:
+        try:
+            for _, data in islice(item.cleaned_documents(job.pieces, job.clean, counts), most):
+                yield data
+        except (InputError, OSError) as error:
+            counts.examples.setdefault(f"cannot be read ({error})", [job.pieces[0].file])
 
 
 def _refuse_problems(made: Manifest) -> None:
@@ -283,7 +296,9 @@ def _run(
 
 
 def _compose(config: PrepConfig, vocabulary: Vocabulary, jobs: list[Job]) -> Manifest:
-    records = [orjson.loads(_record_file(job).read_bytes()) for job in jobs]
+    for job in jobs:
+        job.tokens_file.unlink(missing_ok=True)  # of a run that was killed right after it had packed them
+    records = [orjson.loads(job.record_file.read_bytes()) for job in jobs]
     documents: dict[str, Counter[str]] = {}
     for record in records:
         for source, counts in record["documents"].items():

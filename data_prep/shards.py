@@ -71,7 +71,7 @@ class ShardWriter:
         key = f"{len(self.blocks):06d}"
         begin, buffer, members = self._size, io.BytesIO(), {}
         for channel, array in channels.items():
-            data = _npy(array)
+            data = npy(array)
             buffer.write(_header(f"{key}.{channel}.npy", len(data)))
             members[channel] = (begin + buffer.tell(), len(data))
             buffer.write(data)
@@ -114,7 +114,8 @@ class ShardWriter:
         self._size += len(data)
 
 
-def _npy(array: NDArray[Any]) -> bytes:
+def npy(array: NDArray[Any]) -> bytes:
+    """An array in NumPy's file format."""
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
     return buffer.getvalue()

@@ -1,6 +1,5 @@
 """Tokenizers: trained here or loaded, their special tokens, and the tables over the vocabulary that words follow from."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,8 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import orjson
 import xxhash
 
+from remask.data_prep.engines import REFERENCE, load_engine
 from remask.data_prep.errors import InputError
 
 Kind = Literal["bpe", "wordpiece", "unigram"]
@@ -39,7 +40,7 @@ class Vocabulary:
 
     @cached_property
     def _content(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self.text)
+        content: dict[str, Any] = orjson.loads(self.text)
         return content
 
     @cached_property
@@ -110,17 +111,16 @@ def load(path: Path) -> Vocabulary:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"tokenizer: {file} cannot be read ({error}); give a tokenizer.json or a folder that holds one") from error
-    from tokenizers import Tokenizer
-
     try:
-        Tokenizer.from_str(text)
+        load_engine(REFERENCE, text)
     except Exception as error:  # the library raises a bare Exception
         raise InputError(f"tokenizer: {file} is not a tokenizer.json ({error})") from error
-    return Vocabulary(text=_checked(json.loads(text), text, file))
+    return _checked(Vocabulary(text=text), file)
 
 
-def _checked(content: dict[str, Any], text: str, file: Path) -> str:
-    """The content with truncation and padding off: they are settings of another use, and would cut and fill every text here."""
+def _checked(vocabulary: Vocabulary, file: Path) -> Vocabulary:
+    """With truncation and padding off: they are settings of another use, and would cut and fill every text here."""
+    content = vocabulary._content
     model = content.get("model") or {}
     vocab = model.get("vocab")
     if not isinstance(model.get("type"), str) or not vocab:
@@ -129,8 +129,8 @@ def _checked(content: dict[str, Any], text: str, file: Path) -> str:
     if largest > _MAX_ID:
         raise InputError(f"tokenizer: {file} has an id of {largest:,}; at most {_MAX_ID:,} are possible")
     if content.get("truncation") is None and content.get("padding") is None:
-        return text
-    return json.dumps({**content, "truncation": None, "padding": None}, ensure_ascii=False)
+        return vocabulary
+    return Vocabulary(text=orjson.dumps({**content, "truncation": None, "padding": None}).decode())
 
 
 def train(texts: Iterator[str], kind: Kind, vocab_size: int, lowercase: bool) -> Vocabulary:

@@ -5,13 +5,17 @@ token before it if it begins with a letter, and that one ends with one, with no 
 vocabulary has only in parts is taken for a letter.
 """
 
+from functools import lru_cache
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from remask.data_prep.chinese import is_ideograph
 from remask.data_prep.errors import InputError
 from remask.data_prep.tokenizer import Vocabulary
+
+# The blocks of ideographs that BERT's tokenizer sets apart.
+_IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2CEAF), (0x2F800, 0x2FA1F))
 
 
 def continuation_tables(vocabulary: Vocabulary) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -29,19 +33,35 @@ def continuation_tables(vocabulary: Vocabulary) -> tuple[NDArray[np.bool_], NDAr
     return np.array([_is_letter(piece[:1]) for piece in plain]), np.array([_is_letter(piece[-1:]) for piece in plain])
 
 
+def byte_lengths(vocabulary: Vocabulary) -> NDArray[np.int64]:
+    """For each id, how many bytes of text it stands for in a byte-level vocabulary."""
+    return np.array([len(bytes_of(piece)) for piece in vocabulary.pieces], dtype=np.int64)
+
+
+def is_ideograph(text: str) -> NDArray[np.bool_]:
+    codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    found = np.zeros(len(codes), dtype=np.bool_)
+    for first, last in _IDEOGRAPHS:
+        found |= (codes >= first) & (codes <= last)
+    return found
+
+
 def bytes_of(piece: str) -> bytes:
     """The bytes that a piece stands for in the byte-level alphabet; an added token that is not written in it stands for itself."""
     try:
-        return bytes(_BYTE_OF[character] for character in piece)
-    except KeyError:
+        return piece.translate(_BYTE_OF).encode("latin-1")
+    except UnicodeEncodeError:
         return piece.encode()
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The 256 characters of byte-level BPE: printable bytes stand for themselves, the others follow from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+def _byte_alphabet() -> dict[int, int]:
+    """The 256 characters of byte-level BPE: printable bytes stand for themselves, the others follow from U+0100 on.
+
+    As code points for `str.translate`; the characters that the alphabet leaves out go where Latin-1 does not reach.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+    return {0x100 + i: byte for i, byte in enumerate(others)} | dict.fromkeys(others, 0x1000)
 
 
 _BYTE_OF = _byte_alphabet()
@@ -72,6 +92,7 @@ def _may_lead_letter(lead: int) -> bool:
     return 0xC3 <= lead <= 0xE1 or 0xEA <= lead <= 0xED
 
 
+@lru_cache(maxsize=1 << 16)
 def _is_letter(character: str) -> bool:
     return character.isalnum() and not is_ideograph(character)[0]
 

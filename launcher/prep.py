@@ -13,6 +13,7 @@ import tyro
 
 from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import AskedFormat
+from remask.data_prep.marks import MarkConfig
 from remask.data_prep.pack import PackConfig
 from remask.launcher.corpora import sources_of
 from remask.launcher.errors import UserError
@@ -62,6 +63,12 @@ class PrepOptions:
     """Cut Chinese text into words with rjieba, so that whole-word masking masks words; else each ideograph counts as one."""
     word_list: Path | None = None
     """Words to add to rjieba's dictionary, one a line; turns --chinese-words on."""
+    chinese_entities: bool = False
+    """Mark the people, places and organisations that rjieba tags in Chinese, for phrase masking; turns --chinese-words on."""
+    phrase_list: Path | None = None
+    """Phrases to mark for phrase masking, one a line; of several that fit, the longest is marked."""
+    entity_list: Path | None = None
+    """Names to mark as entities, one a line."""
     strict: bool = False
     """Stop at the first document that is empty or cannot be read, naming its line, instead of dropping and counting it."""
     estimate: bool = False
@@ -101,7 +108,7 @@ def _config(options: PrepOptions, tokenizer: Path) -> "PrepConfig":
             tokenizer=tokenizer,
             pack=options.pack,
             clean=options.clean,
-            chinese_words=_chinese_words(options),
+            marks=_marks(options),
             block_rows=options.block_rows,
             shard_mb=options.shard_mb,
         )
@@ -128,14 +135,27 @@ def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:
     return 0
 
 
-def _chinese_words(options: PrepOptions) -> tuple[str, ...] | None:
-    if options.word_list is None:
-        return () if options.chinese_words else None
+def _marks(options: PrepOptions) -> MarkConfig:
+    return MarkConfig(
+        chinese_words=options.chinese_words or options.chinese_entities or options.word_list is not None,
+        chinese_entities=options.chinese_entities,
+        words=_lines("--word-list", options.word_list),
+        phrases=_lines("--phrase-list", options.phrase_list),
+        entities=_lines("--entity-list", options.entity_list),
+    )
+
+
+def _lines(option: str, file: Path | None) -> tuple[str, ...]:
+    if file is None:
+        return ()
     try:
-        lines = options.word_list.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--word-list: {options.word_list} cannot be read ({error}); give a text file with one word a line") from error
-    return tuple(line.strip() for line in lines if line.strip())
+        raise UserError(f"{option}: {file} cannot be read ({error}); give a text file with one entry a line") from error
+    entries = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not entries:
+        raise UserError(f"{option}: {file} has no entry; give a text file with one entry a line")
+    return entries
 
 
 def prep_report(tell: Callable[[Progress], None]) -> "Report":

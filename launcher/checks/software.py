@@ -53,7 +53,7 @@ def check_kernels() -> Check:
 
 
 def check_tokenizer_engines() -> Check:
-    engines = {kind: choose_engine(text, _SAMPLE) for kind, text in _sample_tokenizers().items()}
+    engines = {kind: choose_engine(text, kind, [sample.encode() for sample in _SAMPLE]) for kind, text in _sample_tokenizers().items()}
     found = "; ".join(f"{kind}: {engine}" for kind, engine in engines.items())
     slow = [kind for kind, engine in engines.items() if engine.package == "tokenizers" and kind != "Unigram"]
     if slow:

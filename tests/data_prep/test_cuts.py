@@ -18,11 +18,13 @@ def stream_of(documents: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def plain_rows(documents: list[list[int]], budget: int, across: bool) -> list[int]:
-    """Row lengths, written for reading: sentences are added while they fit, and a long one is split."""
+    """Row lengths, written for reading: sentences are added while they fit, and a long one is split, with no single token left."""
     rows, open_row = [], 0
     for document in documents:
         for sentence in document:
             pieces = [budget] * ((sentence - 1) // budget) + [(sentence - 1) % budget + 1]
+            if len(pieces) > 1 and pieces[-1] == 1:
+                pieces[-2:] = [budget - 1, 2]
             for piece in pieces:
                 if open_row and open_row + piece > budget:
                     rows.append(open_row)

@@ -14,17 +14,19 @@ from sample_corpus import DOCUMENTS, trained
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
 from remask.data_prep import tokenizer
-from remask.data_prep.chinese import is_ideograph, load_segmenter
 from remask.data_prep.encode import document_encoder
 from remask.data_prep.engines import choose_engine
 from remask.data_prep.errors import InputError
+from remask.data_prep.marks import MarkConfig
 from remask.data_prep.sentences import sentence_ends
 from remask.data_prep.tokenizer import Kind, Vocabulary
-from remask.data_prep.words import bytes_of
+from remask.data_prep.words import bytes_of, is_ideograph
 
 
 def encoder_of(vocabulary: Vocabulary):  # type: ignore[no-untyped-def]
-    return document_encoder(vocabulary, choose_engine(vocabulary.text, DOCUMENTS[:20]))
+    return document_encoder(
+        vocabulary, choose_engine(vocabulary.text, vocabulary.kind, [text.encode() for text in DOCUMENTS[:20]]), MarkConfig()
+    )
 
 
 def test_ids_are_hugging_faces_and_documents_end_where_they_do(vocabulary: Vocabulary) -> None:
@@ -81,7 +83,8 @@ def chinese_vocabulary(kind: Kind) -> Vocabulary:
 def test_chinese_words_are_those_of_the_segmenter(kind: Kind) -> None:
     """Also where the vocabulary lacks an ideograph, and for tokens that begin in the middle of one."""
     vocabulary = chinese_vocabulary(kind)
-    encode = document_encoder(vocabulary, choose_engine(vocabulary.text, CHINESE), load_segmenter(("吉野家", "欢迎你")))
+    marks = MarkConfig(chinese_words=True, words=("吉野家", "欢迎你"))
+    encode = document_encoder(vocabulary, choose_engine(vocabulary.text, vocabulary.kind, [text.encode() for text in CHINESE]), marks)
     reference = Tokenizer.from_str(vocabulary.text)
     checked = 0
     for text in CHINESE:

@@ -294,7 +294,7 @@ def test_chinese_words_reach_the_shards(remask: Remask, tmp_path: Path) -> None:
     assert found["mine"] == [1, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("damage", ["item-00000.json", "scan-00000.npy", "manifest.json", "tokenizer.json"])
+@pytest.mark.parametrize("damage", ["item-00000.json", "keys-00000.npy", "manifest.json", "tokenizer.json"])
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"garbage"])
 def test_a_damaged_file_of_ours_is_made_again(
     corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path, damage: str, content: bytes | None
@@ -307,8 +307,8 @@ def test_a_damaged_file_of_ours_is_made_again(
         file.unlink()
     else:
         file.write_bytes(content)
-    if damage == "scan-00000.npy":
-        (tmp_path / "set" / "manifest.json").unlink()  # without it nobody needs the scan
+    if damage == "keys-00000.npy":
+        (tmp_path / "set" / "manifest.json").unlink()  # without it nobody needs the keys
     again = remask(*command)
     assert again.returncode == 0, again.stderr
     assert contents(tmp_path / "set") == before

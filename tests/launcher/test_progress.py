@@ -13,15 +13,15 @@ def test_lines_tell_what_is_done_how_fast_and_how_long_it_takes(monkeypatch: pyt
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     monkeypatch.setattr(logging.getLogger("remask"), "propagate", True)
     with caplog.at_level(logging.INFO, "remask.launcher.progress"), progress("MB") as report:
-        for stage in ("scan", "build"):
+        for stage in ("encode", "pack"):
             report(Progress(stage=stage, done=40, total=80))  # half was there before
             for done in range(1, 41):
                 now += 0.25
                 report(Progress(stage=stage, done=40 + done, total=80, also="tokens", also_done=1000 * done))
     lines = list(dict.fromkeys(record.message for record in caplog.records))
     assert lines == [
-        "scan: 60 of 80 MB, 4.0 MB/s, 4,000 tokens/s, 5 s to go",
-        "scan: 80 of 80 MB, 4.0 MB/s, 4,000 tokens/s, 0 s to go",
-        "build: 60 of 80 MB, 4.0 MB/s, 4,000 tokens/s, 5 s to go",
-        "build: 80 of 80 MB, 4.0 MB/s, 4,000 tokens/s, 0 s to go",
+        "encode: 60 of 80 MB, 4.0 MB/s, 4,000 tokens/s, 5 s to go",
+        "encode: 80 of 80 MB, 4.0 MB/s, 4,000 tokens/s, 0 s to go",
+        "pack: 60 of 80 MB, 4.0 MB/s, 4,000 tokens/s, 5 s to go",
+        "pack: 80 of 80 MB, 4.0 MB/s, 4,000 tokens/s, 0 s to go",
     ]

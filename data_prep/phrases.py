@@ -1,0 +1,123 @@
+"""Phrases and names that masking can take as one unit, found in tokens: the longest entry of a list that stands at a word's start.
+
+An entry is tokenised alone and after a space, and found wherever these tokens stand and whole words begin and end with them. In a
+vocabulary whose tokens reach over the borders of Chinese words (byte-level BPE trained on Chinese) an entry can therefore be missed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from remask.data_prep.engines import Engine
+
+Level = Literal["phrase", "entity"]
+LEVELS: dict[Level, int] = {"phrase": 1, "entity": 2}
+"""As they are stored, in the third column of the channel `phrases`."""
+
+NO_SPANS: NDArray[np.int64] = np.empty((0, 3), dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lexicon:
+    """Entries as token sequences, in a hash table with open addressing."""
+
+    tokens: NDArray[np.uint32]
+    """Of all entries, end to end."""
+    offsets: NDArray[np.int64]
+    levels: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    """Entry by the hash of its tokens, -1 where a slot is free; the size is a power of two."""
+    longest: NDArray[np.int64]
+    """Token -> tokens of the longest entry that begins with it; 0 for none."""
+
+    def find(self, ids: NDArray[np.uint32], words: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """(first token, one past the last, level) of each match, from left to right, the longest first, none inside another."""
+        spans: NDArray[np.int64] = _find(ids, words, self.tokens, self.offsets, self.levels, self.slots, self.longest)
+        return spans
+
+
+def make_lexicon(entries: dict[Level, Sequence[str]], engine: Engine, vocab_size: int) -> Lexicon:
+    """An entry that stands in both lists is an entity."""
+    levels: dict[tuple[int, ...], int] = {}
+    for level, number in LEVELS.items():
+        texts = [space + entry.encode() for entry in entries.get(level, ()) for space in (b"", b" ")]
+        ids, counts = engine.encode(texts) if texts else (np.empty(0, np.uint32), np.empty(0, np.int64))
+        ends = np.cumsum(counts)
+        levels.update({tuple(ids[end - count : end].tolist()): number for end, count in zip(ends, counts, strict=True) if count})
+    tokens = np.array([token for entry in levels for token in entry], dtype=np.uint32)
+    offsets = np.cumsum([0, *map(len, levels)])
+    longest = np.zeros(vocab_size, dtype=np.int64)
+    np.maximum.at(longest, tokens[offsets[:-1]], np.diff(offsets))
+    size = 1 << max(4, (2 * len(levels)).bit_length())
+    slots = _fill(tokens, offsets, size)
+    return Lexicon(tokens=tokens, offsets=offsets, levels=np.array(list(levels.values()), dtype=np.int64), slots=slots, longest=longest)
+
+
+def united(first: NDArray[np.int64], second: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Spans of both in order; one of the second that touches one of the first is left out."""
+    taken = np.zeros(size + 1, dtype=np.int64)
+    np.add.at(taken, first[:, 0], 1)
+    np.add.at(taken, first[:, 1], -1)
+    before = np.concatenate(([0], np.cumsum(np.cumsum(taken) > 0)))
+    free = before[second[:, 1]] == before[second[:, 0]]
+    both = np.concatenate((first, second[free]))
+    return both[np.argsort(both[:, 0], kind="stable")]
+
+
+@numba.njit(cache=True)
+def _mixed(hashed, token):  # type: ignore[no-untyped-def]
+    hashed = (hashed ^ np.uint64(token)) * np.uint64(0x9E3779B97F4A7C15)
+    return hashed ^ (hashed >> np.uint64(29))
+
+
+@numba.njit(cache=True)
+def _fill(tokens, offsets, size):  # type: ignore[no-untyped-def]
+    slots = np.full(size, -1, dtype=np.int64)
+    for entry in range(len(offsets) - 1):
+        hashed = np.uint64(0)
+        for i in range(offsets[entry], offsets[entry + 1]):
+            hashed = _mixed(hashed, tokens[i])
+        slot = np.int64(hashed & np.uint64(size - 1))
+        while slots[slot] >= 0:
+            slot = (slot + 1) & (size - 1)
+        slots[slot] = entry
+    return slots
+
+
+@numba.njit(cache=True)
+def _entry_of(ids, begin, end, hashed, tokens, offsets, slots):  # type: ignore[no-untyped-def]
+    """The entry whose tokens are these; -1 for none."""
+    slot = np.int64(hashed & np.uint64(len(slots) - 1))
+    while slots[slot] >= 0:
+        first = offsets[slots[slot]]
+        same = offsets[slots[slot] + 1] - first == end - begin
+        for i in range(end - begin):
+            same = same and tokens[first + i] == ids[begin + i]
+        if same:
+            return slots[slot]
+        slot = (slot + 1) & (len(slots) - 1)
+    return -1
+
+
+@numba.njit(cache=True)
+def _find(ids, words, tokens, offsets, levels, slots, longest):  # type: ignore[no-untyped-def]
+    spans = np.empty((len(ids), 3), dtype=np.int64)
+    count = behind = 0
+    for begin in range(len(ids)):
+        reach = min(longest[ids[begin]], len(ids) - begin)
+        if begin < behind or reach == 0 or not words[begin]:
+            continue
+        hashed = np.uint64(0)
+        for end in range(begin + 1, begin + reach + 1):
+            hashed = _mixed(hashed, ids[end - 1])
+            if end == len(ids) or words[end]:
+                entry = _entry_of(ids, begin, end, hashed, tokens, offsets, slots)
+                if entry >= 0:
+                    spans[count, 0], spans[count, 1], spans[count, 2] = begin, end, levels[entry]
+                    behind = end
+        count += behind > begin
+    return spans[:count].copy()
