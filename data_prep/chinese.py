@@ -1,6 +1,7 @@
 """Words and names in Chinese text, which has no spaces: cut and tagged by rjieba's dictionary and the user's own words."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,31 +63,52 @@ class ChineseMarks:
             return np.empty((0, 2), dtype=np.int64)
         begins, names = self.segmenter(text)
         begins[1:] |= ~ideographs[:-1]
-        tokens, places, first = self._ideographs_of(ids, text, ideographs)
-        words[tokens] = begins[places] & first
-        return _runs(tokens, names[places])
+        found = self._tokens_in(ids, text, ideographs)
+        words[found.tokens] = begins[found.first] & found.whole_start
+        return _whole_names(found, names)
 
-    def _ideographs_of(
-        self, ids: NDArray[np.uint32], text: str, ideographs: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        """The tokens that begin in an ideograph; for each the character's place in the text, and whether it begins with the character."""
+    def _tokens_in(self, ids: NDArray[np.uint32], text: str, ideographs: NDArray[np.bool_]) -> "_Found":
         tokens = np.flatnonzero(self.ideograph_ids[ids])
         if self.byte_lengths is not None:
             characters = np.frombuffer(text.encode(), dtype=np.uint8) & 0xC0 != 0x80
-            in_bytes = np.cumsum(self.byte_lengths[ids]) - self.byte_lengths[ids]
-            places, first = np.cumsum(characters)[in_bytes] - 1, characters[in_bytes]
+            character_of = np.cumsum(characters) - 1
+            ends = np.cumsum(self.byte_lengths[ids])
+            begins = ends - self.byte_lengths[ids]
+            first, last, whole_start = character_of[begins], character_of[ends - 1], characters[begins]
         elif len(tokens) == np.count_nonzero(ideographs):  # one token an ideograph: they stand in the same order
-            return tokens, np.flatnonzero(ideographs), np.ones(len(tokens), dtype=np.bool_)
+            places = np.flatnonzero(ideographs)
+            return _Found(tokens=tokens, first=places, last=places, whole_start=np.ones(len(tokens), dtype=np.bool_))
         else:  # an ideograph that the vocabulary lacks, or one inside a longer piece: ask for offsets
-            places = np.array([offset[0] for offset in self.tokenizer.encode(text, add_special_tokens=False).offsets])
-            first = np.diff(places, prepend=-1) != 0
-        tokens = np.flatnonzero(ideographs[places])
-        return tokens, places[tokens], first[tokens]
+            offsets = np.array(self.tokenizer.encode(text, add_special_tokens=False).offsets).reshape(-1, 2)
+            first, last = offsets[:, 0], offsets[:, 1] - 1
+            whole_start = np.diff(first, prepend=-1) != 0
+        tokens = np.flatnonzero(ideographs[first])
+        return _Found(tokens=tokens, first=first[tokens], last=last[tokens], whole_start=whole_start[tokens])
 
 
-def _runs(tokens: NDArray[np.int64], names: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Tokens with the same name's number, as (first, one past the last)."""
-    tokens, names = tokens[names > 0], names[names > 0]
-    first = np.flatnonzero(np.diff(names, prepend=0))
-    last = np.append(first[1:], len(names))[: len(first)] - 1
-    return np.stack((tokens[first], tokens[last] + 1), axis=1)
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """The tokens of a document that begin in an ideograph."""
+
+    tokens: NDArray[np.int64]
+    first: NDArray[np.int64]
+    """The character that each begins in."""
+    last: NDArray[np.int64]
+    """The character that each ends in."""
+    whole_start: NDArray[np.bool_]
+    """Whether it begins with that character, not inside it."""
+
+
+def _whole_names(found: _Found, names: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(first token, one past the last) of each name that tokens cover exactly."""
+    inside = names[found.first] > 0
+    numbers = names[found.first][inside]
+    starts = np.flatnonzero(np.diff(numbers, prepend=0))
+    ends = np.append(starts[1:], len(numbers))[: len(starts)] - 1
+    at = np.flatnonzero(inside)
+    starts, ends = at[starts], at[ends]
+    first, last = found.first[starts], found.last[ends]
+    before, behind = np.append(0, names)[first], np.append(names, 0)[last + 1]
+    whole = found.whole_start[starts] & (names[first] == names[last]) & (before != names[first]) & (behind != names[last])
+    spans: NDArray[np.int64] = np.stack((found.tokens[starts], found.tokens[ends] + 1), axis=1)[whole]
+    return spans

@@ -12,6 +12,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -173,7 +174,7 @@ def test_a_file_that_fails_is_named_the_others_are_done_and_a_mended_one_complet
 
 
 def prep_command(corpus: Path, tokenizer: Path, out: Path, *more: str) -> list[str]:
-    options = ["--pack.sequence-length", "64", "--block-rows", "16"]
+    options = ["--pack.sequence-length", "64", "--block-rows", "16", "--shard-mb", "2"]
     return [str(REMASK), "prep", str(corpus), "--tokenizer", str(tokenizer), "--out", str(out), *options, *more]
 
 
@@ -313,6 +314,28 @@ def test_a_damaged_file_of_ours_is_made_again(
     assert again.returncode == 0, again.stderr
     assert contents(tmp_path / "set") == before
     assert remask("prep", "--verify", "--out", "set").returncode == 0
+
+
+@pytest.mark.parametrize("left", [0, 0.5, None], ids=["empty", "half", "gone"])
+def test_tokens_that_are_not_whole_are_made_again(
+    corpus: Path, bpe_file: Path, tmp_path: Path, left: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a crash of the machine between encoding and packing."""
+    run(corpus, bpe_file, tmp_path / "calm")
+    real = prep._duplicates
+
+    def crash(jobs: list[Any], config: Any) -> Any:
+        for job in jobs[::2]:
+            if left is None:
+                job.tokens_file.unlink()
+            else:
+                os.truncate(job.tokens_file, int(job.tokens_file.stat().st_size * left))
+        return real(jobs, config)
+
+    monkeypatch.setattr(prep, "_duplicates", crash)
+    run(corpus, bpe_file, tmp_path / "set")
+    assert contents(tmp_path / "set") == contents(tmp_path / "calm")
+    assert not list((tmp_path / "set").rglob("*.spool"))
 
 
 def test_a_run_goes_on_when_only_items_without_a_good_document_are_left(bpe_file: Path, tmp_path: Path) -> None:
