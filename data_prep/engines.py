@@ -44,7 +44,7 @@ def choose_engine(tokenizer_json: str, kind: str, sample: Sequence[bytes]) -> En
         fast = load_engine(package, tokenizer_json)
         wrong = _first_difference(fast.encode, reference.encode, list(sample))
     except Exception as error:  # third-party Rust code: whatever it raises, the reference still works
-        return replace(reference, reason=f"{package} failed ({type(error).__name__}: {error})")
+        return replace(reference, reason=f"{package} failed ({type(error).__name__}: {' '.join(str(error).split())})")
     if wrong is not None:
         return replace(reference, reason=f"{package} gave other ids for {wrong[:60].decode(errors='replace')!r}")
     return replace(fast, reason=f"same ids as tokenizers on {len(sample)} texts")

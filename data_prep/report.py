@@ -47,6 +47,7 @@ def as_text(summary: dict[str, Any]) -> str:
         f"tokens: {tokens['train']:,} to train, {tokens['validation']:,} held out",
         f"shards: {summary['shards']}, {summary['bytes'] / 1e6:,.1f} MB",
     ]
+    lines.extend(_histogram({int(length): count for length, count in summary["row_lengths"].items()}))
     for source, counts in summary["sources"].items():
         kept, text_bytes, source_tokens = (counts.get(name, 0) for name in _KEPT)
         lines.append(f"source {source}: {kept:,} documents, {text_bytes / 1e6:,.1f} MB, {source_tokens:,} tokens")
@@ -55,6 +56,19 @@ def as_text(summary: dict[str, Any]) -> str:
         lines.append(f"dropped {reason}: {count:,}{f' (first: {places})' if places else ''}")
     lines.extend(f"sample: {sample!r}" for sample in summary["samples"])
     return "\n".join(lines)
+
+
+def _histogram(lengths: dict[int, int]) -> list[str]:
+    """Rows by their length in tokens, in at most eight equal steps, each with its share as a bar."""
+    step = -(-max(lengths, default=0) // 8)
+    rows = Counter[int]()
+    for length, count in lengths.items():
+        rows[(length - 1) // step] += count
+    total = sum(rows.values())
+    return [
+        f"rows of {at * step + 1:>5} to {(at + 1) * step:>5} tokens: {rows[at]:>12,} {'#' * round(40 * rows[at] / total)}".rstrip()
+        for at in sorted(rows)
+    ]
 
 
 def _dropped(manifest: Manifest) -> dict[str, int]:

@@ -1,6 +1,8 @@
 """Input files, on this machine or behind a URL that fsspec knows (`s3://…` with the extra `s3`)."""
 
 import glob
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -18,9 +20,21 @@ def find(path: str) -> list[tuple[str, int, bool]]:
     matches = [Path(path)] if Path(path).exists() else [Path(match) for match in glob.glob(path, recursive=True)]  # noqa: PTH207
     found: list[tuple[str, int, bool]] = []
     for match in matches:
-        files = [file for file in match.rglob("*") if file.is_file()] if match.is_dir() else [match]
+        files = _files_in(match) if match.is_dir() else [match]
         found.extend((str(file), file.stat().st_size, match.is_dir()) for file in files)
     return found
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Also through links to folders, each folder once: a link may lead back up."""
+    seen = set()
+    for name, inner, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(name)
+        if real in seen:
+            inner.clear()
+            continue
+        seen.add(real)
+        yield from (file for file in (Path(name) / file for file in files) if file.is_file())
 
 
 def open_stored(path: str) -> BinaryIO:

@@ -161,6 +161,8 @@ def train(texts: Iterator[str], kind: Kind, vocab_size: int, lowercase: bool) ->
         tokenizer.train_from_iterator(texts, trainer)
     except Exception as error:  # the library raises a bare Exception
         raise InputError(f"tokenizer: {kind} with {vocab_size} entries cannot be trained on this text ({error})") from error
+    if (made := tokenizer.get_vocab_size()) > vocab_size:
+        raise InputError(f"tokenizer: vocab_size: {vocab_size} was given, but the characters of this text alone take {made} entries")
     return Vocabulary(text=tokenizer.to_str(pretty=True))
 
 

@@ -18,6 +18,8 @@ from remask.launcher.errors import UserError
 def sources_of(inputs: Sequence[str], text_format: AskedFormat, field: str) -> tuple[Source, ...]:
     """One source called corpus of all plain inputs, and the named ones of each corpus YAML."""
     plain = tuple(path for path in inputs if not _is_corpus_file(path))
+    if not plain and (text_format != "auto" or field != "text"):
+        raise UserError(f"{', '.join(inputs)}: --format and --field are for plain inputs; a corpus file says them for each source")
     named = [source for path in inputs if _is_corpus_file(path) for source in _read(Path(path))]
     sources = (*([Source(name="corpus", paths=plain, format=text_format, field=field)] if plain else []), *named)
     if len({source.name for source in sources}) < len(sources):

@@ -251,7 +251,11 @@ def test_verify_names_what_is_wrong_and_prep_mends_it(corpus: Path, bpe_file: Pa
     command = prep_command(corpus, bpe_file, tmp_path / "set")[1:]
     made = remask(*command)
     assert made.returncode == 0 and "dropped duplicate: 2" in made.stdout and "corpus.jsonl, line 502" in made.stdout
-    assert json.loads((tmp_path / "set" / "report.json").read_text())["dropped"]["broken-json"] == 1
+    report = json.loads((tmp_path / "set" / "report.json").read_text())
+    assert report["dropped"]["broken-json"] == 1
+    bars = re.findall(r"^rows of +(\d+) to +(\d+) tokens: +([\d,]+) *(#*)$", made.stdout, re.MULTILINE)
+    assert sum(int(count.replace(",", "")) for _, _, count, _ in bars) == report["rows"]["train"] > 0
+    assert int(bars[-1][1]) >= 62 and 36 <= sum(len(bar) for *_, bar in bars) <= 44
     verify = ["prep", "--verify", "--out", "set"]
     assert remask(*verify).stdout.endswith("rows are as they were written\n")
     shard = tmp_path / "set" / "train-00000.tar"
@@ -387,6 +391,11 @@ def test_a_corpus_that_gives_nothing_is_one_sentence(
             '{"text": "the quick brown fox jumps over a lazy dog"}',
             ["--kind", "unigram", "--vocab-size", "10"],
             "cannot be trained on this text",
+        ),
+        (
+            '{"text": "the quick brown fox jumps over a lazy dog"}',
+            ["--kind", "wordpiece", "--vocab-size", "10"],
+            "the characters of this text alone take 5",
         ),
         ('{"text": "few words"}', ["--vocab-size", "99999999999999999999"], "--vocab-size: 99999999999999999999 was given"),
         ('{"text": "few words"}', ["--lowercase"], "--lowercase goes with wordpiece and unigram"),
