@@ -12,6 +12,7 @@ from remask.data_prep.words import byte_lengths, is_ideograph
 
 # People, places and organisations, by the beginning of rjieba's part-of-speech tags.
 _NAMES = ("nr", "ns", "nt")
+_NO_NAMES: NDArray[np.int64] = np.empty((0, 2), dtype=np.int64)
 
 
 class Segmenter:
@@ -28,12 +29,17 @@ class Segmenter:
 
     def __call__(self, text: str) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """For each character whether a word begins with it, and the number, from 1, of the name it belongs to; 0 for none."""
-        tagged = self.jieba.tag(text) if self.entities else [(word, "") for word in self.jieba.cut(text)]
-        lengths = np.fromiter((len(word) for word, _ in tagged), dtype=np.int64, count=len(tagged))
+        if not self.entities:
+            lengths = np.array(list(map(len, self.jieba.cut(text))), dtype=np.int64)
+            names = np.zeros(len(text), dtype=np.int64)
+        else:
+            tagged = self.jieba.tag(text)
+            lengths = np.array([len(word) for word, _ in tagged], dtype=np.int64)
+            is_name = np.array([tag.startswith(_NAMES) for _, tag in tagged], dtype=np.int64)
+            names = np.repeat(is_name * np.cumsum(is_name), lengths)
         begins = np.zeros(len(text), dtype=np.bool_)
         begins[np.cumsum(lengths) - lengths] = True
-        is_name = np.fromiter((tag.startswith(_NAMES) for _, tag in tagged), dtype=np.int64, count=len(tagged))
-        return begins, np.repeat(is_name * np.cumsum(is_name), lengths)
+        return begins, names
 
 
 class ChineseMarks:
@@ -49,7 +55,7 @@ class ChineseMarks:
 
     def mark(self, words: NDArray[np.bool_], ids: NDArray[np.uint32], ends: NDArray[np.int64], documents: list[bytes]) -> NDArray[np.int64]:
         """Correct the word starts in place, document by document; the spans of names, as (first token, one past the last)."""
-        spans = [np.empty((0, 2), dtype=np.int64)]
+        spans = [_NO_NAMES]
         begin = 0
         for document, end in zip(documents, ends.tolist(), strict=True):
             if not document.isascii():
@@ -60,12 +66,12 @@ class ChineseMarks:
     def _mark_document(self, words: NDArray[np.bool_], ids: NDArray[np.uint32], text: str) -> NDArray[np.int64]:
         ideographs = is_ideograph(text)
         if not ideographs.any():
-            return np.empty((0, 2), dtype=np.int64)
+            return _NO_NAMES
         begins, names = self.segmenter(text)
         begins[1:] |= ~ideographs[:-1]
         found = self._tokens_in(ids, text, ideographs)
         words[found.tokens] = begins[found.first] & found.whole_start
-        return _whole_names(found, names)
+        return _whole_names(found, names) if self.segmenter.entities else _NO_NAMES
 
     def _tokens_in(self, ids: NDArray[np.uint32], text: str, ideographs: NDArray[np.bool_]) -> "_Found":
         tokens = np.flatnonzero(self.ideograph_ids[ids])

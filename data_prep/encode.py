@@ -55,7 +55,7 @@ def document_encoder(vocabulary: Vocabulary, engine: Engine, marks: MarkConfig) 
     def encode_text_alone(documents: list[bytes]) -> Encoded:
         try:
             ids, sentences, ends = encode(documents)
-            names_special = bool(special[ids].any())
+            names_special = _any_of(special, ids)
         except _OtherBytesError:  # <mask> takes the space before it along
             names_special = True
         if names_special:
@@ -115,6 +115,15 @@ def _encode_by_bytes(documents: list[bytes], engine: Engine, lengths: NDArray[np
     if not np.array_equal(in_bytes, text_ends):
         raise _OtherBytesError("the tokenizer's ids stand for other bytes than the text's; sentence ends would be wrong")
     return ids, sentences, ends
+
+
+@numba.njit(cache=True)
+def _any_of(table, ids):  # type: ignore[no-untyped-def]
+    """Whether an id is in the table."""
+    found = False
+    for i in ids:
+        found |= table[i]
+    return found
 
 
 @numba.njit(cache=True)
