@@ -52,6 +52,10 @@ class ChineseMarks:
         self.tokenizer: Any = Tokenizer.from_str(vocabulary.text)
         self.byte_lengths = byte_lengths(vocabulary) if vocabulary.is_byte_level else None
         self.ideograph_ids = np.array([len(piece) == 1 and bool(is_ideograph(piece)[0]) for piece in vocabulary.pieces])
+        self.known = np.zeros(0x110000, dtype=np.bool_)
+        """By code point: an ideograph that is a piece of its own."""
+        self.known[[ord(vocabulary.pieces[i]) for i in np.flatnonzero(self.ideograph_ids)]] = True
+        self.unknown_id = vocabulary.specials["unk"]
 
     def mark(self, words: NDArray[np.bool_], ids: NDArray[np.uint32], ends: NDArray[np.int64], documents: list[bytes]) -> NDArray[np.int64]:
         """Correct the word starts in place, document by document; the spans of names, as (first token, one past the last)."""
@@ -74,22 +78,41 @@ class ChineseMarks:
         return _whole_names(found, names) if self.segmenter.entities else _NO_NAMES
 
     def _tokens_in(self, ids: NDArray[np.uint32], text: str, ideographs: NDArray[np.bool_]) -> "_Found":
-        tokens = np.flatnonzero(self.ideograph_ids[ids])
         if self.byte_lengths is not None:
             characters = np.frombuffer(text.encode(), dtype=np.uint8) & 0xC0 != 0x80
             character_of = np.cumsum(characters) - 1
             ends = np.cumsum(self.byte_lengths[ids])
             begins = ends - self.byte_lengths[ids]
             first, last, whole_start = character_of[begins], character_of[ends - 1], characters[begins]
-        elif len(tokens) == np.count_nonzero(ideographs):  # one token an ideograph: they stand in the same order
-            places = np.flatnonzero(ideographs)
-            return _Found(tokens=tokens, first=places, last=places, whole_start=np.ones(len(tokens), dtype=np.bool_))
-        else:  # an ideograph that the vocabulary lacks, or one inside a longer piece: ask for offsets
+        else:
+            found = self._one_token_each(ids, text, ideographs)
+            if found is not None:
+                return found
             offsets = np.array(self.tokenizer.encode(text, add_special_tokens=False).offsets).reshape(-1, 2)
             first, last = offsets[:, 0], offsets[:, 1] - 1
             whole_start = np.diff(first, prepend=-1) != 0
         tokens = np.flatnonzero(ideographs[first])
         return _Found(tokens=tokens, first=first[tokens], last=last[tokens], whole_start=whole_start[tokens])
+
+    def _one_token_each(self, ids: NDArray[np.uint32], text: str, ideographs: NDArray[np.bool_]) -> "_Found | None":
+        """Without a tokenizer's help, where each ideograph is one token: its own, in the text's order, or the one for unknown text.
+
+        Ideographs that follow each other are tokens that follow each other, so one that is known tells the places of its neighbours.
+        """
+        places = np.flatnonzero(ideographs)
+        known = self.known[np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)[places]]
+        own = np.flatnonzero(self.ideograph_ids[ids])
+        if len(own) != np.count_nonzero(known):
+            return None
+        runs = np.cumsum(np.diff(places, prepend=places[0]) > 1)
+        shifts = np.full(runs[-1] + 1, -1 - len(text))
+        shifts[runs[known]] = own - places[known]
+        tokens = places + shifts[runs]
+        lost = tokens < 0  # a run without a known one: alone it is a word anyway
+        if np.any(np.bincount(runs[lost]) > 1) or np.any(ids[tokens[~known & ~lost]] != self.unknown_id):
+            return None
+        tokens, places = tokens[~lost], places[~lost]
+        return _Found(tokens=tokens, first=places, last=places, whole_start=np.ones(len(tokens), dtype=np.bool_))
 
 
 @dataclass(frozen=True, kw_only=True)
