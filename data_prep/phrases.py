@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remask.data_prep.engines import Engine
+from remask.data_prep.sequences import add_token, entry_of, make_slots
 
 Level = Literal["phrase", "entity"]
 LEVELS: dict[Level, int] = {"phrase": 1, "entity": 2}
@@ -52,9 +53,13 @@ def make_lexicon(entries: dict[Level, Sequence[str]], engine: Engine, vocab_size
     offsets = np.cumsum([0, *map(len, levels)])
     longest = np.zeros(vocab_size, dtype=np.int64)
     np.maximum.at(longest, tokens[offsets[:-1]], np.diff(offsets))
-    size = 1 << max(4, (2 * len(levels)).bit_length())
-    slots = _fill(tokens, offsets, size)
-    return Lexicon(tokens=tokens, offsets=offsets, levels=np.array(list(levels.values()), dtype=np.int64), slots=slots, longest=longest)
+    return Lexicon(
+        tokens=tokens,
+        offsets=offsets,
+        levels=np.array(list(levels.values()), dtype=np.int64),
+        slots=make_slots(tokens, offsets),
+        longest=longest,
+    )
 
 
 def united(first: NDArray[np.int64], second: NDArray[np.int64], size: int) -> NDArray[np.int64]:
@@ -69,41 +74,6 @@ def united(first: NDArray[np.int64], second: NDArray[np.int64], size: int) -> ND
 
 
 @numba.njit(cache=True)
-def _mixed(hashed, token):  # type: ignore[no-untyped-def]
-    hashed = (hashed ^ np.uint64(token)) * np.uint64(0x9E3779B97F4A7C15)
-    return hashed ^ (hashed >> np.uint64(29))
-
-
-@numba.njit(cache=True)
-def _fill(tokens, offsets, size):  # type: ignore[no-untyped-def]
-    slots = np.full(size, -1, dtype=np.int64)
-    for entry in range(len(offsets) - 1):
-        hashed = np.uint64(0)
-        for i in range(offsets[entry], offsets[entry + 1]):
-            hashed = _mixed(hashed, tokens[i])
-        slot = np.int64(hashed & np.uint64(size - 1))
-        while slots[slot] >= 0:
-            slot = (slot + 1) & (size - 1)
-        slots[slot] = entry
-    return slots
-
-
-@numba.njit(cache=True)
-def _entry_of(ids, begin, end, hashed, tokens, offsets, slots):  # type: ignore[no-untyped-def]
-    """The entry whose tokens are these; -1 for none."""
-    slot = np.int64(hashed & np.uint64(len(slots) - 1))
-    while slots[slot] >= 0:
-        first = offsets[slots[slot]]
-        same = offsets[slots[slot] + 1] - first == end - begin
-        for i in range(end - begin):
-            same = same and tokens[first + i] == ids[begin + i]
-        if same:
-            return slots[slot]
-        slot = (slot + 1) & (len(slots) - 1)
-    return -1
-
-
-@numba.njit(cache=True)
 def _find(ids, words, tokens, offsets, levels, slots, longest):  # type: ignore[no-untyped-def]
     spans = np.empty((len(ids), 3), dtype=np.int64)
     count = behind = 0
@@ -113,9 +83,9 @@ def _find(ids, words, tokens, offsets, levels, slots, longest):  # type: ignore[
             continue
         hashed = np.uint64(0)
         for end in range(begin + 1, begin + reach + 1):
-            hashed = _mixed(hashed, ids[end - 1])
+            hashed = add_token(hashed, ids[end - 1])
             if end == len(ids) or words[end]:
-                entry = _entry_of(ids, begin, end, hashed, tokens, offsets, slots)
+                entry = entry_of(ids, begin, end, hashed, tokens, offsets, slots)
                 if entry >= 0:
                     spans[count, 0], spans[count, 1], spans[count, 2] = begin, end, levels[entry]
                     behind = end
