@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -61,7 +62,8 @@ class Blocks:
         self.id_bytes = 2 if self.manifest.vocab_size <= 1 << 16 else 4
         self.addresses = np.zeros((len(self._places), len(CHANNELS)), dtype=np.int64)
         """Of each channel's first value in memory; 0 while the block has not been opened."""
-        self.phrase_counts = np.zeros(len(self._places), dtype=np.int64)
+        self.sizes = np.zeros_like(self.addresses)
+        """Values in each channel."""
         self.damages: dict[int, Damage] = {}
         """Blocks that are left out."""
         self._maps: dict[str, NDArray[np.uint8]] = {}
@@ -79,6 +81,10 @@ class Blocks:
                     self._open(block)
         ready: NDArray[np.bool_] = self.addresses[blocks, 0] != 0
         return ready
+
+    def has(self, channel: str) -> bool:
+        """Whether blocks have an optional channel; all of a set do, or none."""
+        return channel in self._places[0][1].members
 
     def read_all(self) -> Iterator[dict[str, NDArray[np.generic]]]:
         """The arrays of every block in the order of the corpus; what is damaged stops, or is left out."""
@@ -99,15 +105,15 @@ class Blocks:
             if why:
                 raise DamageError(f"{self.folder / shard.name}: {why}")
             arrays = {channel: _array(data, channel, block.members[channel]) for channel in CHANNELS if channel in block.members}
-            _check_rows(arrays, block, self.id_bytes)
+            _check_rows(arrays, block, self.id_bytes, self.manifest.vocab_size)
         except (DamageError, OSError, ValueError, KeyError, TypeError) as error:
             damage = Damage(first_row=int(self.first_rows[number]), rows=block.rows, why=_told(error, self.folder / shard.name))
             if not self.skip_damaged:
                 raise DamageError(f"{damage}; run remask prep again to mend the set, or let the loader leave them out") from error
             self.damages[number] = damage
             return
-        if "phrases" in arrays:
-            self.phrase_counts[number] = len(arrays["phrases"]) // 3
+        for channel, array in arrays.items():
+            self.sizes[number, _ADDRESS[channel]] = len(array)
         for channel, array in reversed(arrays.items()):  # ids last: they tell other threads that all is there
             self.addresses[number, _ADDRESS[channel]] = array.ctypes.data
 
@@ -159,11 +165,13 @@ def _array(data: NDArray[np.uint8], channel: str, place: tuple[int, int]) -> NDA
     return values
 
 
-def _check_rows(arrays: dict[str, NDArray[np.generic]], block: Block, id_bytes: int) -> None:
-    """That no row, split, word or phrase reaches beyond the block: the fast path reads by address."""
-    ids, rows, splits = arrays["ids"], arrays["rows"].astype(np.int64), arrays["splits"].astype(np.int64)
+def _check_rows(arrays: dict[str, NDArray[np.generic]], block: Block, id_bytes: int, vocab_size: int) -> None:
+    """That no id, row, split, word or phrase reaches beyond its bounds: the fast path reads by address."""
+    ids: NDArray[Any] = arrays["ids"]
+    rows, splits = arrays["rows"].astype(np.int64), arrays["splits"].astype(np.int64)
     whole = (
         ids.dtype.itemsize == id_bytes
+        and int(ids.max(initial=0)) < vocab_size
         and len(rows) == block.rows + 1 == len(splits) + 1
         and rows[0] == 0
         and rows[-1] == len(ids) == block.tokens

@@ -56,6 +56,6 @@ def key_of(*parts: int) -> np.uint64:
     return np.uint64(key[0])
 
 
-def row_keys(key: np.uint64, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+def row_keys(key: np.uint64 | NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
     """A key for each row: different rows, different keys, because an odd factor and the mixer are bijections."""
     return mixed(rows.astype(np.uint64) * _ROW + key)

@@ -1,24 +1,229 @@
-"""What a training run reads: how rows are packed, drawn and batched."""
+"""Batches of masked rows: a function of (seed, position), the same for any number of ranks, workers and restarts."""
 
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
+from itertools import count
+from pathlib import Path
 
-from remask.data_prep.pack import PackConfig
+import numpy as np
+from numpy.typing import NDArray
+
+from remask.data_prep.batch import Batch, join
+from remask.data_prep.blocks import Blocks
+from remask.data_prep.data import DataConfig
+from remask.data_prep.engines import REFERENCE, load_engine
+from remask.data_prep.errors import InputError
+from remask.data_prep.keys import key_of, row_keys
+from remask.data_prep.manifest import Manifest
+from remask.data_prep.masking import MaskingConfig
+from remask.data_prep.masks import Masker, ordinary_ids
+from remask.data_prep.mixture import Mixture
+from remask.data_prep.order import Order
+from remask.data_prep.phrases import LEVELS
+from remask.data_prep.rows import RowMaker
+from remask.data_prep.similar import NO_SIMILAR, read_table
+from remask.data_prep.tokenizer import load as load_tokenizer
+
+log = logging.getLogger(__name__)
+
+_MASKS, _FIXED_MASKS = 4, 5  # what a key is for
+
+
+@dataclass(kw_only=True)
+class Waits:
+    """How long the consumer waited for batches, in seconds; training compares it with its own time."""
+
+    seconds: float = 0.0
+    batches: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """Rows and batches. The content of a batch does not depend on how many devices read it."""
+class _Places:
+    """Where the rows of a batch lie in their set, and what they are masked by."""
 
-    pack: PackConfig = field(default_factory=PackConfig)
-    sentence_task: Literal["none", "nsp", "sop"] = "none"
-    """Second loss on row pairs: nsp (BERT: does B follow A?), sop (ALBERT: in which order?), or none."""
-    batch_rows: int = 256
-    """Rows of one optimizer step over all devices; gradient accumulation reaches it from any micro-batch."""
-    lanes: int = 3072
-    """Stretches that an epoch is cut into; the number of devices must divide it. A constant of the run."""
+    stream: NDArray[np.int64]
+    epochs: NDArray[np.int64]
+    blocks: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    """Of the rows' epochs; with a row's number each becomes the row's own."""
+    rates: NDArray[np.float64]
 
-    def __post_init__(self) -> None:
-        for name in ("batch_rows", "lanes"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name}: {value} was given, it must be at least 1")
+    def only(self, chosen: NDArray[np.bool_]) -> "_Places":
+        return _Places(**{name: values[chosen] for name, values in vars(self).items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loader:
+    """The rows of one rank. Rank and world size are arguments, so every rank of a run can be tried in one process."""
+
+    sets: tuple[Blocks, ...]
+    mixture: Mixture
+    orders: tuple[Order, ...]
+    makers: tuple[RowMaker, ...]
+    masker: Masker
+    seed: int
+    batch_rows: int
+    rank: int = 0
+    world: int = 1
+    total_rows: int | None = None
+    """Rows of the whole training, which a changing mask rate goes by."""
+    waits: Waits = field(default_factory=Waits)
+
+    def batch(self, position: int, rows: int | None = None) -> Batch:
+        """This rank's rows of the global batch that begins at a stream position: every world-size-th of them."""
+        rows = self.batch_rows if rows is None else rows
+        first = position + (self.rank - position) % self.world
+        stream = np.arange(first, position + rows, self.world, dtype=np.int64)
+        sets, own_stream = self.mixture.locate(stream)
+        parts = [self._of_set(number, stream[sets == number], own_stream[sets == number]) for number in np.unique(sets).tolist()]
+        return _in_order(parts) if len(parts) > 1 else parts[0]
+
+    def batches(self, position: int = 0, workers: int = 1, ahead: int = 4) -> Iterator[Batch]:
+        """Batch after batch from a stream position on, without end, made ahead by threads; without workers each is made when asked for."""
+        starts = count(position, self.batch_rows)
+        if workers == 0:
+            yield from map(self.batch, starts)
+        with ThreadPoolExecutor(workers, thread_name_prefix="batches") as pool:
+            try:
+                waiting: deque[Future[Batch]] = deque(pool.submit(self.batch, next(starts)) for _ in range(max(ahead, workers)))
+                while True:
+                    begin = time.perf_counter()
+                    batch = waiting.popleft().result()
+                    self.waits.seconds += time.perf_counter() - begin
+                    self.waits.batches += 1
+                    waiting.append(pool.submit(self.batch, next(starts)))
+                    yield batch
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _of_set(self, number: int, stream: NDArray[np.int64], own_stream: NDArray[np.int64]) -> Batch:
+        epochs, blocks, rows = self.orders[number].locate(own_stream)
+        masking = self.masker.config
+        refreshed = {epoch: key_of(self.seed, _MASKS, number, masking.refresh_of(epoch)) for epoch in np.unique(epochs).tolist()}
+        keys = np.array([refreshed[epoch] for epoch in epochs.tolist()], dtype=np.uint64)
+        rates = masking.rate_at(stream / self.total_rows if self.total_rows else np.zeros(len(stream)))
+        places = _Places(stream=stream, epochs=epochs, blocks=blocks, rows=rows, keys=keys, rates=rates)
+        return _make(self.sets[number], self.makers[number], self.masker, number, places)
+
+
+def fixed_batches(blocks: Blocks, maker: RowMaker, masker: Masker, batch_rows: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+    """Validation: every row once, in the order of the corpus, with masks that depend on nothing but the row and the masking config."""
+    behind = np.cumsum(blocks.rows)
+    key = key_of(_FIXED_MASKS)
+    for start in range(0, int(behind[-1]), batch_rows):
+        stream = np.arange(start, min(start + batch_rows, int(behind[-1])), dtype=np.int64)
+        stream = stream[stream % world == rank]
+        numbers = np.searchsorted(behind, stream, side="right")
+        rows = stream - blocks.first_rows[numbers]
+        keys, rates = np.full(len(stream), key), np.full(len(stream), masker.config.rate)
+        places = _Places(stream=stream, epochs=np.zeros_like(stream), blocks=numbers, rows=rows, keys=keys, rates=rates)
+        yield _make(blocks, maker, masker, 0, places)
+
+
+def open_loader(
+    data: DataConfig, masking: MaskingConfig, seed: int, *, rank: int = 0, world: int = 1, total_rows: int | None = None
+) -> Loader:
+    """The loader of one rank, with everything checked that can be before the first batch."""
+    for name, value in (("lanes", data.lanes), ("batch_rows", data.batch_rows)):
+        if value % world:
+            raise InputError(f"data.{name}: {value} was given, it must be a multiple of the {world} ranks")
+    if not data.sets:
+        raise InputError("data.sets: none was given; name the folders that remask prep has made")
+    sets = tuple(Blocks(Path(folder), skip_damaged=data.damaged == "skip-and-report") for folder in data.sets)
+    for blocks in sets:
+        check_set(blocks, data, sets[0].manifest)
+    return Loader(
+        sets=sets,
+        mixture=Mixture(weights=data.weights or (1.0,) * len(sets), lanes=data.lanes, seed=seed),
+        orders=tuple(
+            Order(block_rows=blocks.rows, lanes=data.lanes, window_blocks=data.window_blocks, seed=int(key_of(seed, number)) >> 1)
+            for number, blocks in enumerate(sets)
+        ),
+        makers=tuple(row_maker(blocks, data, masking) for blocks in sets),
+        masker=make_masker(sets[0], masking),
+        seed=seed,
+        batch_rows=data.batch_rows,
+        rank=rank,
+        world=world,
+        total_rows=total_rows,
+    )
+
+
+def check_set(blocks: Blocks, data: DataConfig, first: Manifest) -> None:
+    """That a set was made for this run, and goes with the first one."""
+    packed = blocks.manifest.config["pack"]
+    for name in ("mode", "sequence_length"):
+        if packed[name] != (wanted := getattr(data.pack, name)):
+            raise InputError(
+                f"{blocks.folder}: packed with {name} {packed[name]!r}, the run wants {wanted!r}; change data.pack or prepare again"
+            )
+    if blocks.manifest.tokenizer_hash != first.tokenizer_hash:
+        raise InputError(f"{blocks.folder}: made with another tokenizer than the first set; all sets of a run need the same")
+
+
+def row_maker(blocks: Blocks, data: DataConfig, masking: MaskingConfig) -> RowMaker:
+    specials = blocks.manifest.specials
+    protected = np.zeros(blocks.manifest.vocab_size, dtype=np.bool_)
+    protected[list(specials.values())] = True
+    levels = tuple(LEVELS[level] for level in masking.levels) if masking.strategy == "phrase" else ()
+    if levels and not blocks.has("phrases"):
+        raise InputError(
+            f"{blocks.folder}: no phrases are marked in it; prepare it with --phrase-list, --entity-list or --chinese-entities"
+        )
+    return RowMaker(
+        cls_id=specials["cls"],
+        sep_id=specials["sep"],
+        protected=protected,
+        task=data.sentence_task,
+        row_budget=data.pack.row_budget,
+        id_bytes=blocks.id_bytes,
+        phrase_levels=levels,
+    )
+
+
+def make_masker(blocks: Blocks, masking: MaskingConfig) -> Masker:
+    """A masker for the vocabulary of a set, whose tokenizer lies in its folder."""
+    vocabulary = load_tokenizer(blocks.folder)
+    if vocabulary.digest != blocks.manifest.tokenizer_hash:
+        raise InputError(f"{blocks.folder / 'tokenizer.json'}: not the one that the shards were made with; run remask prep again")
+    specials = blocks.manifest.specials
+    similar = NO_SIMILAR
+    if masking.strategy == "similar" and masking.similar_words is not None:
+        similar = read_table(Path(masking.similar_words), load_engine(REFERENCE, vocabulary.text))
+    ordinary = ordinary_ids(vocabulary.pieces, list(specials.values()))
+    return Masker(config=masking, mask_id=specials["mask"], ordinary=ordinary, similar=similar)
+
+
+def _in_order(parts: Sequence[Batch]) -> Batch:
+    """Rows of several sets in the order of the stream."""
+    rows = [part.rows(i, i + 1) for part in parts for i in range(len(part))]
+    return join(sorted(rows, key=lambda row: int(row.stream[0])))
+
+
+def _make(source: Blocks, maker: RowMaker, masker: Masker, number: int, places: _Places) -> Batch:
+    """A batch of the rows of a set that stand at these places, without those that are left out because they are damaged."""
+    ready = source.open(places.blocks)
+    if not ready.all():
+        places = places.only(ready)
+    row_ids = source.first_rows[places.blocks] + places.rows
+    keys = row_keys(places.keys, row_ids)
+    made = maker(source.addresses[places.blocks], source.sizes[places.blocks], places.rows, keys)
+    masked = masker(made.ids, made.offsets, made.marks, keys, places.rates)
+    return Batch(
+        stream=places.stream,
+        row_ids=row_ids,
+        sets=np.full(len(row_ids), number, dtype=np.int64),
+        epochs=places.epochs,
+        inputs=masked.inputs,
+        offsets=made.offsets,
+        segments=made.segments,
+        positions=masked.positions,
+        targets=masked.targets,
+        swapped=made.labels if maker.task == "sop" else None,
+        stranger=made.labels if maker.task == "nsp" else None,
+    )

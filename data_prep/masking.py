@@ -1,7 +1,11 @@
 """What is masked, and how often the masks change: the settings; `masks.py` does it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Strategy = Literal["token", "whole-word", "ngram", "span", "phrase", "similar"]
 
@@ -33,6 +37,8 @@ class MaskingConfig:
     """Longest run of words that ngram, span and similar mask together; None is the paper's: 3, 10 and 4."""
     levels: tuple[Literal["phrase", "entity"], ...] = ("phrase", "entity")
     """With phrase: which spans of the shards are masked as one; all other words are masked one by one."""
+    similar_words: str | None = None
+    """With similar: a table made by remask prep similar; None replaces every word at random."""
     refresh: Literal["never", "copies", "epoch"] = "epoch"
     """never: one mask a row for ever; copies: `copies` masks in turn, as BERT's duplicated data; epoch: new masks each epoch."""
     copies: int = 10
@@ -66,8 +72,7 @@ class MaskingConfig:
         """Epochs with the same value have the same masks."""
         return {"never": 0, "copies": epoch % self.copies, "epoch": epoch}[self.refresh]
 
-    def rate_at(self, progress: float) -> float:
-        """The rate after this share of the training."""
-        if self.final_rate is None:
-            return self.rate
-        return self.rate + (self.final_rate - self.rate) * min(max(progress, 0.0), 1.0)
+    def rate_at(self, progress: "NDArray[np.float64]") -> "NDArray[np.float64]":
+        """The rate after these shares of the training."""
+        change = 0.0 if self.final_rate is None else self.final_rate - self.rate
+        return self.rate + change * progress.clip(0.0, 1.0)

@@ -7,7 +7,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from remask.data_prep.loader import DataConfig
+from remask.data_prep.data import DataConfig
 from remask.data_prep.masking import MaskingConfig
 from remask.launcher import strict_yaml
 from remask.launcher.checkpoint import CheckpointConfig

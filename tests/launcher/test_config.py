@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remask.data_prep.loader import DataConfig
+from remask.data_prep.data import DataConfig
 from remask.data_prep.pack import PackConfig
 from remask.launcher import strict_yaml
 from remask.launcher.config import RunConfig, dump, load, preset_names

@@ -1,0 +1,183 @@
+"""Rows out of their blocks: special tokens around them, sentence tasks drawn, and a mark for every token; straight from the mapped files.
+
+Every row is [CLS] text [SEP], or [CLS] first [SEP] second [SEP] if it has two parts. Sentence tasks are drawn from the row's key: SOP
+swaps the parts of half of the rows, NSP gives half of them a second part from another document of the same block, cut to the length
+that is left (where the block has no other document, the row keeps its own).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from remask.data_prep.blocks import CHANNELS
+from remask.data_prep.keys import below, number
+from remask.data_prep.masks import INSIDE_PHRASE, PROTECTED, REPLACEMENTS, WORD_START
+
+SentenceTask = Literal["none", "nsp", "sop"]
+_TASKS: dict[SentenceTask, int] = {"none": 0, "sop": 1, "nsp": 2}
+_IDS, _ROWS, _SPLITS, _, _DOCUMENTS, _WORDS, _PHRASES = range(len(CHANNELS))
+_TASK_DRAWS = 2 * REPLACEMENTS  # counters of a row's key: behind those of its masks
+_PARTNER_TRIES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows end to end, before masking."""
+
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int32]
+    """Where each row begins, and the end: the cu_seqlens of attention."""
+    marks: NDArray[np.uint8]
+    segments: NDArray[np.uint8]
+    """0 in the first part, 1 in the second."""
+    labels: NDArray[np.int8]
+    """Of the sentence task: 1 where the parts were swapped or the second is a stranger, 0 where not, -1 for a row with one part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowMaker:
+    """How rows of one set are made."""
+
+    cls_id: int
+    sep_id: int
+    protected: NDArray[np.bool_]
+    """By id: never masked."""
+    task: SentenceTask
+    row_budget: int
+    """Tokens of text that fit into a row."""
+    id_bytes: int
+    phrase_levels: tuple[int, ...]
+    """Levels of phrases to mark; empty where nobody asks."""
+
+    def __call__(self, addresses: NDArray[np.int64], sizes: NDArray[np.int64], rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> Rows:
+        """Rows by the addresses and sizes of their blocks' channels."""
+        parts, labels = _plan(addresses, sizes, rows, keys, _TASKS[self.task], self.row_budget)
+        texts = (parts[:, 1] - parts[:, 0]) + (parts[:, 3] - parts[:, 2])
+        lengths = texts + 2 + (parts[:, 3] > parts[:, 2])
+        offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        size = int(offsets[-1])
+        ids, marks, segments = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.uint8), np.empty(size, dtype=np.uint8)
+        _fill(addresses, parts, offsets, self.id_bytes, self.cls_id, self.sep_id, self.protected, ids, marks, segments)
+        if self.phrase_levels:
+            _mark_phrases(addresses, sizes, parts, offsets, np.array(self.phrase_levels), marks)
+        return Rows(ids=ids, offsets=offsets, marks=marks, segments=segments, labels=labels)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pointer(_: Any, address: Any) -> Any:  # noqa: ARG001 (numba goes by the names)
+    """A pointer from its address: NumPy arrays of many files cannot be handed to compiled code in one list without cost."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.voidptr(types.int64), codegen
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _values(address, size, kind):  # type: ignore[no-untyped-def]
+    return numba.carray(_pointer(address), (size,), kind)
+
+
+@numba.njit(cache=True, nogil=True)
+def _document_of(documents, token):  # type: ignore[no-untyped-def]
+    return np.searchsorted(documents, token, side="right")
+
+
+@numba.njit(cache=True, nogil=True)
+def _plan(addresses, sizes, rows, keys, task, budget):  # type: ignore[no-untyped-def]
+    """For each row where its parts begin and end in its block's tokens (the second is empty if there is none), and its label."""
+    parts = np.zeros((len(rows), 4), dtype=np.int64)
+    labels = np.full(len(rows), -1, dtype=np.int8)
+    for i in range(len(rows)):
+        offsets = _values(addresses[i, _ROWS], sizes[i, _ROWS], np.uint32)
+        splits = _values(addresses[i, _SPLITS], sizes[i, _SPLITS], np.uint32)
+        begin, end, split = np.int64(offsets[rows[i]]), np.int64(offsets[rows[i] + 1]), np.int64(splits[rows[i]])
+        if split == 0:
+            parts[i, 0], parts[i, 1] = begin, end
+            continue
+        parts[i, 0], parts[i, 1], parts[i, 2], parts[i, 3] = begin, begin + split, begin + split, end
+        if task == 0:
+            continue
+        labels[i] = 0
+        if number(keys[i], _TASK_DRAWS) >> np.uint64(63) == 0:
+            continue
+        if task == 1:
+            parts[i, 0], parts[i, 1], parts[i, 2], parts[i, 3] = begin + split, end, begin, begin + split
+            labels[i] = 1
+            continue
+        documents = _values(addresses[i, _DOCUMENTS], sizes[i, _DOCUMENTS], np.uint32)
+        for attempt in range(_PARTNER_TRIES):
+            other = below(len(splits), number(keys[i], _TASK_DRAWS + 1 + attempt))
+            first = np.int64(offsets[other]) + np.int64(splits[other])
+            if _document_of(documents, first) != _document_of(documents, begin):
+                parts[i, 2] = first
+                parts[i, 3] = min(np.int64(offsets[other + 1]), first + budget - split)
+                labels[i] = 1
+                break
+    return parts, labels
+
+
+@numba.njit(cache=True, nogil=True)
+def _copy(tokens, words, begin, end, protected, ids, marks):  # type: ignore[no-untyped-def]
+    """Tokens `begin` to `end` of a block, with their marks."""
+    special = np.uint8(PROTECTED | WORD_START)
+    for t in range(begin, end):
+        token = tokens[t]
+        bit = (words[t >> 3] >> np.uint8(7 - (t & 7))) & np.uint8(1)
+        ids[t - begin] = token
+        marks[t - begin] = special if protected[token] else bit
+    marks[0] |= np.uint8(WORD_START)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill(addresses, parts, offsets, id_bytes, cls_id, sep_id, protected, ids, marks, segments):  # type: ignore[no-untyped-def]
+    special = np.uint8(PROTECTED | WORD_START)
+    for i in range(len(parts)):
+        at = offsets[i]
+        ids[at], marks[at], segments[at] = cls_id, special, 0
+        at += 1
+        for part in range(2):
+            begin, end = parts[i, 2 * part], parts[i, 2 * part + 1]
+            if part == 1 and begin == end:
+                break
+            words = _values(addresses[i, _WORDS], (end + 7) // 8, np.uint8)
+            if id_bytes == 2:
+                _copy(_values(addresses[i, _IDS], end, np.uint16), words, begin, end, protected, ids[at:], marks[at:])
+            else:
+                _copy(_values(addresses[i, _IDS], end, np.uint32), words, begin, end, protected, ids[at:], marks[at:])
+            segments[at : at + end - begin + 1] = part
+            at += end - begin
+            ids[at], marks[at] = sep_id, special
+            at += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _mark_phrases(addresses, sizes, parts, offsets, levels, marks):  # type: ignore[no-untyped-def]
+    """Tokens behind the first of a phrase go on with it."""
+    for i in range(len(parts)):
+        if addresses[i, _PHRASES] == 0:
+            continue
+        spans = _values(addresses[i, _PHRASES], sizes[i, _PHRASES], np.uint32)
+        at = np.int64(offsets[i]) + 1
+        for part in range(2):
+            begin, end = parts[i, 2 * part], parts[i, 2 * part + 1]
+            low, high = 0, len(spans) // 3
+            while low < high:
+                middle = (low + high) // 2
+                if spans[3 * middle] < begin:
+                    low = middle + 1
+                else:
+                    high = middle
+            while low < len(spans) // 3 and spans[3 * low + 1] <= end:
+                for level in levels:
+                    if spans[3 * low + 2] == level:
+                        for t in range(spans[3 * low] + 1, spans[3 * low + 1]):
+                            marks[at + t - begin] |= np.uint8(INSIDE_PHRASE)
+                low += 1
+            at += end - begin + 1
