@@ -20,7 +20,7 @@ from remask.data_prep.errors import InputError
 from remask.data_prep.keys import key_of, row_keys
 from remask.data_prep.manifest import Manifest
 from remask.data_prep.masking import MaskingConfig
-from remask.data_prep.masks import Masker, ordinary_ids
+from remask.data_prep.masks import PROTECTED, WORD_START, Masker, ordinary_ids
 from remask.data_prep.mixture import Mixture
 from remask.data_prep.order import Order
 from remask.data_prep.phrases import LEVELS
@@ -104,8 +104,8 @@ class Loader:
     def _of_set(self, number: int, stream: NDArray[np.int64], own_stream: NDArray[np.int64]) -> Batch:
         epochs, blocks, rows = self.orders[number].locate(own_stream)
         masking = self.masker.config
-        refreshed = {epoch: key_of(self.seed, _MASKS, number, masking.refresh_of(epoch)) for epoch in np.unique(epochs).tolist()}
-        keys = np.array([refreshed[epoch] for epoch in epochs.tolist()], dtype=np.uint64)
+        seen, which = np.unique(epochs, return_inverse=True)
+        keys = np.array([key_of(self.seed, _MASKS, number, masking.refresh_of(epoch)) for epoch in seen.tolist()])[which]
         rates = masking.rate_at(stream / self.total_rows if self.total_rows else np.zeros(len(stream)))
         places = _Places(stream=stream, epochs=epochs, blocks=blocks, rows=rows, keys=keys, rates=rates)
         return _make(self.sets[number], self.makers[number], self.masker, number, places)
@@ -168,8 +168,8 @@ def check_set(blocks: Blocks, data: DataConfig, first: Manifest) -> None:
 
 def row_maker(blocks: Blocks, data: DataConfig, masking: MaskingConfig) -> RowMaker:
     specials = blocks.manifest.specials
-    protected = np.zeros(blocks.manifest.vocab_size, dtype=np.bool_)
-    protected[list(specials.values())] = True
+    protected = np.zeros(blocks.manifest.vocab_size, dtype=np.uint8)
+    protected[list(specials.values())] = PROTECTED | WORD_START
     levels = tuple(LEVELS[level] for level in masking.levels) if masking.strategy == "phrase" else ()
     if levels and not blocks.has("phrases"):
         raise InputError(

@@ -66,7 +66,8 @@ class Masker:
     ) -> Masked:
         """Masks for the rows `ids[offsets[r]:offsets[r + 1]]`; `ids` is left as it is."""
         inputs = ids.copy()
-        positions, targets, drawn = np.empty_like(ids), np.empty_like(ids), np.empty(len(ids), dtype=np.int16)
+        size = len(ids) + 1
+        positions, targets, drawn = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int16)
         strategy = self.config.strategy
         how = (strategy == "token", strategy == "phrase", strategy == "span", strategy == "similar")
         count = _mask_rows(
@@ -96,23 +97,43 @@ def ordinary_ids(pieces: list[str], protected: list[int]) -> NDArray[np.int32]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _find_units(marks, begin, end, by_token, phrases, starts, sizes):  # type: ignore[no-untyped-def]
-    """Units of the row: (how many, how many tokens in them)."""
+def _find_tokens(marks, begin, end, starts):  # type: ignore[no-untyped-def]
+    """Places of the row's tokens that may be masked; how many there are. Without a branch: they cost more than the work."""
+    count = 0
+    for t in range(begin, end):
+        starts[count] = t
+        count += (marks[t] & PROTECTED) == 0
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def _find_units(marks, begin, end, phrases, starts, sizes):  # type: ignore[no-untyped-def]
+    """Where the row's units begin and how long they are: (how many, how many tokens in them). Without a branch, too."""
     units = tokens = 0
+    inside = INSIDE_PHRASE if phrases else 0
     after_protected = True
+    nowhere = end - begin  # where sizes of nothing are written
     for t in range(begin, end):
         mark = marks[t]
-        if mark & PROTECTED:
-            after_protected = True
-            continue
-        tokens += 1
-        if by_token or after_protected or (mark & WORD_START and not (phrases and mark & INSIDE_PHRASE)):
-            starts[units] = t
-            sizes[units] = 0
-            units += 1
-            after_protected = False
-        sizes[units - 1] += 1
+        free = (mark & PROTECTED) == 0
+        begins = free & (after_protected | ((mark & WORD_START) != 0) & ((mark & inside) == 0))
+        starts[units] = t
+        units += begins
+        tokens += free
+        at = units - 1 if free else nowhere
+        sizes[at] = t + 1 - starts[at]
+        after_protected = not free
     return units, tokens
+
+
+@numba.njit(cache=True, nogil=True)
+def _draw_tokens(begin, starts, count, budget, key, chosen):  # type: ignore[no-untyped-def]
+    """The first tokens of a random order: what `_draw_units` does where every unit is one token."""
+    for turn in range(min(budget, count)):
+        other = turn + below(count - turn, number(key, turn))
+        place = starts[other]
+        starts[other] = starts[turn]
+        chosen[place - begin] = 1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -243,23 +264,28 @@ def _mask_rows(  # type: ignore[no-untyped-def]
     longest = 0
     for row in range(len(offsets) - 1):
         longest = max(longest, offsets[row + 1] - offsets[row])
-    starts, sizes, order = np.empty(longest, dtype=np.int64), np.empty(longest, dtype=np.int64), np.empty(longest, dtype=np.int64)
+    starts, sizes, order = np.zeros(longest + 1, np.int64), np.zeros(longest + 1, np.int64), np.zeros(longest + 1, np.int64)
     chosen = np.zeros(longest, dtype=np.int16)  # a run's first token: words drawn; its others: -1
     count = 0
     for row in range(len(offsets) - 1):
-        begin, end, key = offsets[row], offsets[row + 1], keys[row]
-        units, tokens = _find_units(marks, begin, end, by_token, phrases, starts, sizes)
+        begin, end, key = np.int64(offsets[row]), np.int64(offsets[row + 1]), keys[row]
+        if by_token:
+            tokens = _find_tokens(marks, begin, end, starts)
+        else:
+            units, tokens = _find_units(marks, begin, end, phrases, starts, sizes)
         budget = max(1, np.int64(rates[row] * tokens + 0.5)) if tokens else 0
-        if len(runs):
+        if by_token:
+            _draw_tokens(begin, starts, tokens, budget, key, chosen)
+        elif len(runs):
             _draw_runs(begin, starts, sizes, units, budget, key, runs, order, chosen)
         else:
             _draw_units(begin, starts, sizes, units, budget, budget, key, 0, 1, order, chosen)
         first = count
-        for t in range(begin, end):
-            if chosen[t - begin] != 0:
-                positions[count], targets[count], drawn[count] = t, inputs[t], max(chosen[t - begin], 0)
-                chosen[t - begin] = 0
-                count += 1
+        for t in range(begin, end):  # written in any case, counted if chosen: no branch
+            how_many = chosen[t - begin]
+            chosen[t - begin] = 0
+            positions[count], targets[count], drawn[count] = t, inputs[t], max(how_many, 0)
+            count += how_many != 0
         places, firsts = positions[first:count], drawn[first:count]
         if by_word:
             _replace_words(inputs, begin, marks, places, firsts, key, mask_below, random_below, ordinary, similar)

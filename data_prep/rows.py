@@ -45,8 +45,8 @@ class RowMaker:
 
     cls_id: int
     sep_id: int
-    protected: NDArray[np.bool_]
-    """By id: never masked."""
+    protected: NDArray[np.uint8]
+    """By id: the mark of a token that is never masked, 0 for all others."""
     task: SentenceTask
     row_budget: int
     """Tokens of text that fit into a row."""
@@ -126,12 +126,12 @@ def _plan(addresses, sizes, rows, keys, task, budget):  # type: ignore[no-untype
 @numba.njit(cache=True, nogil=True)
 def _copy(tokens, words, begin, end, protected, ids, marks):  # type: ignore[no-untyped-def]
     """Tokens `begin` to `end` of a block, with their marks."""
-    special = np.uint8(PROTECTED | WORD_START)
     for t in range(begin, end):
-        token = tokens[t]
-        bit = (words[t >> 3] >> np.uint8(7 - (t & 7))) & np.uint8(1)
-        ids[t - begin] = token
-        marks[t - begin] = special if protected[token] else bit
+        ids[t - begin] = tokens[t]
+    for t in range(begin, end):
+        marks[t - begin] = (words[t >> 3] >> np.uint8(7 - (t & 7))) & np.uint8(1)
+    for t in range(end - begin):
+        marks[t] |= protected[ids[t]]
     marks[0] |= np.uint8(WORD_START)
 
 
