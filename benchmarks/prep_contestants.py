@@ -2,7 +2,7 @@
 
     python -m remask.benchmarks.prep_contestants NAME FOLDER TIMED
 
-FOLDER holds tokenizer.json, warm.jsonl and the timed file. The last line printed is JSON: CPU-seconds and peak memory.
+FOLDER holds tokenizer.json, phrases.txt, warm.jsonl and the timed file. The last line printed is JSON: CPU-seconds and peak memory.
 """
 
 import json
@@ -28,7 +28,8 @@ def ours(text: Path, tokenizer: Path, out: Path, chinese_words: bool = False) ->
     from remask.data_prep.workers import Workers
 
     sources = (Source(name="text", paths=(str(text),)),)
-    config = PrepConfig(sources=sources, tokenizer=tokenizer, marks=MarkConfig(chinese_words=chinese_words))
+    phrases = tuple((text.parent / "phrases.txt").read_text(encoding="utf-8").splitlines())
+    config = PrepConfig(sources=sources, tokenizer=tokenizer, marks=MarkConfig(chinese_words=chinese_words, phrases=phrases))
     outcome = prepare(config, out, Workers(lambda: ThreadPoolExecutor(1), 1), lambda *_: None)
     if outcome.manifest is None:
         raise RuntimeError(str(outcome.failures))

@@ -16,7 +16,7 @@ class CleanConfig:
     """Of documents that are equal after cleaning the first in corpus order stays."""
     near_duplicates: float | None = None
     """Similarity (shared five-word runs, 0 to 1) above which of two documents the later one is dropped, by MinHash; None looks for none.
-    Found by probability: a steep curve around the value, not an exact line; scanning takes about three times as long."""
+    Found by probability: a steep curve around the value, not an exact line."""
     validation_share: float = 0.005
     """Documents held out for validation, chosen by their hash: the same ones whatever else the corpus holds."""
 

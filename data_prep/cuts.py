@@ -10,6 +10,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from remask.data_prep.keys import mix, number
 from remask.data_prep.pack import PackConfig, Packing
 
 _PAIRS: dict[Packing, int] = {"segment-pair": 1, "sentence-pair": 2}
@@ -107,8 +108,5 @@ def _target(budget, short_probability, seed, row):  # type: ignore[no-untyped-de
 
 @numba.njit(cache=True)
 def _hash(seed, row, purpose):  # type: ignore[no-untyped-def]
-    """64 well mixed bits (splitmix64's finaliser) that depend on nothing else."""
-    x = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(row) * np.uint64(0xD1B54A32D192ED03) + np.uint64(purpose)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    """64 random bits that depend on nothing else."""
+    return number(mix(np.uint64(seed)) + np.uint64(row), purpose)

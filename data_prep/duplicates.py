@@ -1,4 +1,4 @@
-"""Duplicates over the whole corpus, from what the scan noted of each document, in memory that does not grow with it."""
+"""Duplicates over the whole corpus, from keys of each document, in memory that does not grow with it."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,15 @@ _MAX_HASHES = 1 << 24
 DUPLICATES = {1: "duplicate", 2: "near-duplicate"}
 
 
-def mark_duplicates(scans: Sequence[NDArray[np.uint64]]) -> list[NDArray[np.uint8]]:
+def mark_duplicates(keys: Sequence[NDArray[np.uint64]]) -> list[NDArray[np.uint8]]:
     """For each item, in order, which of its documents stood in the corpus before.
 
-    A scan has a row a document: its hash, then any number of keys of which one that came before makes it a near duplicate.
+    An item has a row a document: its hash, then any number of keys of which one that came before makes it a near duplicate.
     """
-    marks = [np.zeros(len(scan), dtype=np.uint8) for scan in scans]
-    width = max((scan.shape[1] for scan in scans), default=0)
+    marks = [np.zeros(len(item), dtype=np.uint8) for item in keys]
+    width = max((item.shape[1] for item in keys), default=0)
     for column in reversed(range(width)):  # the hash last: an exact duplicate is called that
-        for mark, again in zip(marks, _stood_before([scan[:, column] for scan in scans]), strict=True):
+        for mark, again in zip(marks, _stood_before([item[:, column] for item in keys]), strict=True):
             mark[again] = 1 if column == 0 else 2
     return marks
 

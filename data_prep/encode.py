@@ -47,10 +47,10 @@ def document_encoder(vocabulary: Vocabulary, engine: Engine, marks: MarkConfig) 
     encode = _exact_encoder(vocabulary, engine)
     tables = continuation_tables(vocabulary)
     special = np.zeros(len(vocabulary.pieces), dtype=np.bool_)
-    special[[i for role, i in vocabulary.specials.items() if role != "unk"]] = True
+    special[vocabulary.control_ids] = True
     names = [vocabulary.pieces[i].encode() for i in np.flatnonzero(special)]
     chinese = ChineseMarks(vocabulary, Segmenter(marks.words, marks.chinese_entities)) if marks.chinese_words else None
-    lexicon = make_lexicon({"phrase": marks.phrases, "entity": marks.entities}, engine, len(vocabulary.pieces))
+    lexicon = make_lexicon({"phrase": marks.phrases, "entity": marks.entities}, engine, vocabulary.pieces, vocabulary.specials["unk"])
 
     def encode_text_alone(documents: list[bytes]) -> Encoded:
         try:
@@ -66,7 +66,7 @@ def document_encoder(vocabulary: Vocabulary, engine: Engine, marks: MarkConfig) 
         if chinese is not None:
             phrases = np.insert(chinese.mark(words, ids, ends, documents), 2, LEVELS["entity"], axis=1)
         if len(lexicon.levels):
-            phrases = united(lexicon.find(ids, words), phrases, len(ids))
+            phrases = united(lexicon.find(ids, words, ends), phrases, len(ids))
         return Encoded(
             ids=ids, sentences=_merged(sentences, ends), documents=ends, words=words, phrases=_of_whole_words(phrases, words, ends)
         )

@@ -38,7 +38,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Make the folder if need be and be its only run; the lock goes with the process that holds it, however it ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another folder with --out") from error
     try:

@@ -17,11 +17,11 @@ from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import Piece
 from remask.data_prep.duplicates import DUPLICATES
 from remask.data_prep.errors import InputError
-from remask.data_prep.files import written_whole
+from remask.data_prep.files import hash_of, written_whole
 from remask.data_prep.job import Job, digest_of, load_tools
 from remask.data_prep.manifest import save
 from remask.data_prep.minhash import band_keys, bands_for
-from remask.data_prep.readers import line_number, read
+from remask.data_prep.readers import Document, place_of, read
 from remask.data_prep.scrub import TOO_SHORT, clean, is_held_out
 from remask.data_prep.shards import Shard, ShardWriter
 from remask.data_prep.spool import Batch
@@ -30,8 +30,11 @@ from remask.data_prep.stream import RowStream
 _BATCH_BYTES = 2 << 20
 _EXAMPLES = 3
 
+KEPT = ("kept", "text_bytes", "tokens", "phrases", "entities")
+"""Counts of what is in the set; all others are of what was dropped."""
+
 # What a count can be called that is no fault of the corpus.
-NO_PROBLEM = {"kept", "text_bytes", "tokens", TOO_SHORT, *DUPLICATES.values()}
+NO_PROBLEM = {*KEPT, TOO_SHORT, *DUPLICATES.values()}
 
 
 @dataclass(kw_only=True)
@@ -54,17 +57,25 @@ def cleaned_documents(
     counts = Counts() if counts is None else counts
     for piece in pieces:
         counted = counts.of(piece.source)
-        for document in read(piece):
+        for document in _read(piece):
             data, reason = (b"", document.problem) if document.problem else clean(document.text, config)
             if reason:
                 counted[reason] += 1
                 examples = counts.examples.setdefault(reason, [])
                 if len(examples) < _EXAMPLES:
-                    examples.append(f"{piece.file}, line {line_number(piece, document.position)}")
+                    examples.append(place_of(piece, document.position))
                 if strict and reason != TOO_SHORT:
                     raise InputError(f"{examples[0]}: {reason}, and --strict stops at it")
             else:
                 yield piece.source, data
+
+
+def _read(piece: Piece) -> Iterator[Document]:
+    """The piece's documents; a file that fails is named, for an item may hold many."""
+    try:
+        yield from read(piece)
+    except OSError as error:
+        raise InputError(f"{piece.file}: {error.strerror or error}") from error
 
 
 def encode(job: Job) -> int:
@@ -79,7 +90,7 @@ def encode(job: Job) -> int:
             spool.write(stream, Batch(source=source, sizes=sizes, encoded=encoded), vocabulary.id_dtype)
             keys.append(_keys(documents, job.clean))
             tokens += len(encoded.ids)
-    save(job.counts_file, counts)
+    save(job.counts_file, {"documents": counts.documents, "examples": counts.examples, "tokens_hash": hash_of(job.tokens_file)})
     with written_whole(job.keys_file) as stream:
         np.save(stream, np.concatenate(keys))
     return tokens
@@ -114,9 +125,11 @@ def _keys(documents: list[bytes], config: CleanConfig) -> NDArray[np.uint64]:
 
 
 def pack(job: Job, duplicate: NDArray[np.uint8]) -> int:
-    """Write the item's shards and their record, without the duplicates, and remove the tokens; how many tokens were packed."""
-    met = orjson.loads(job.counts_file.read_bytes())
-    counts = Counts(documents={source: Counter(found) for source, found in met["documents"].items()}, examples=met["examples"])
+    """Write the item's shards and their record, without the duplicates, and remove the tokens; how many tokens were packed.
+
+    `DamageError` if what `encode` left is not as it was written.
+    """
+    counts = _checked_counts(job)
     held_out = is_held_out(np.load(job.keys_file)[:, 0], job.clean.validation_share)
     splits = {"train": _Split("train", job), "validation": _Split("validation", job)}
     done = 0
@@ -129,8 +142,6 @@ def pack(job: Job, duplicate: NDArray[np.uint8]) -> int:
                 for name, is_in in (("train", ~held_out[done:behind]), ("validation", held_out[done:behind])):
                     splits[name].add(batch, is_in & (duplicate[done:behind] == 0), counts.of(batch.source))
                 done = behind
-        if done != len(duplicate):
-            raise ValueError(f"{job.tokens_file}: {done} documents were found, {len(duplicate)} were encoded")
         shards = {name: split.close() for name, split in splits.items()}
     except BaseException:
         for split in splits.values():
@@ -139,14 +150,33 @@ def pack(job: Job, duplicate: NDArray[np.uint8]) -> int:
     record = {
         "index": job.index,
         "duplicates": digest_of(duplicate.tobytes()),
-        "documents": {source: {name: n for name, n in sorted(counter.items()) if n} for source, counter in counts.documents.items()},
+        "documents": {
+            source: {name: n for name, n in sorted(counter.items()) if n or name in KEPT} for source, counter in counts.documents.items()
+        },
         "examples": counts.examples,
         "lengths": {name: split.lengths for name, split in splits.items()},
         "shards": shards,
+        "times": {shard.name: (job.out / shard.name).stat().st_mtime_ns for shard in shards.values() if shard},
     }
     save(job.record_file, record)
     job.tokens_file.unlink()
     return sum(counter["tokens"] for counter in counts.documents.values())
+
+
+class DamageError(RuntimeError):
+    """What an earlier step left is not as it was written."""
+
+
+def _checked_counts(job: Job) -> Counts:
+    try:
+        met = orjson.loads(job.counts_file.read_bytes())
+        whole = met["tokens_hash"] == hash_of(job.tokens_file)
+        counts = Counts(documents={source: Counter(found) for source, found in met["documents"].items()}, examples=met["examples"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamageError(f"{job.counts_file}: {error}") from error
+    if not whole:
+        raise DamageError(f"{job.tokens_file}: altered since it was written")
+    return counts
 
 
 class _Split:
@@ -170,6 +200,11 @@ class _Split:
             self.stream = RowStream(writer, job.pack, job.block_rows, job.separator, id_dtype, job.has_phrases)
         tokens = self.stream.add(batch.encoded, keep)
         counts.update(kept=int(np.count_nonzero(keep)), text_bytes=int(batch.sizes[keep].sum()), tokens=tokens)
+        if not self.job.has_phrases:
+            return
+        phrases = batch.encoded.phrases
+        levels = phrases[keep[np.searchsorted(batch.encoded.documents, phrases[:, 0], side="right")], 2]
+        counts.update(phrases=int(np.count_nonzero(levels == 1)), entities=int(np.count_nonzero(levels == 2)))
 
     def close(self) -> Shard | None:
         if self.stream is None:

@@ -76,7 +76,15 @@ def shard_of(raw: dict[str, Any]) -> Shard:
 
 
 def damages(manifest: Manifest, folder: Path, progress: Callable[[int, int], None]) -> Iterator[str]:
-    """One sentence for each shard that is not what the manifest says; every byte is read."""
+    """One sentence for each file that is not what the manifest says; every byte is read."""
+    tokenizer = folder / "tokenizer.json"
+    if not tokenizer.exists():
+        yield f"{tokenizer}: missing"
+    elif hash_of(tokenizer) != manifest.tokenizer_hash:
+        yield f"{tokenizer}: not the one that the shards were made with"
+    known = {shard.name for shard in manifest.shards}
+    for stray in sorted(file.name for file in folder.glob("*.tar") if file.name not in known):
+        yield f"{folder / stray}: the manifest does not know it"
     total = sum(shard.bytes for shard in manifest.shards)
     done = 0
     for shard in manifest.shards:

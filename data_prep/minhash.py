@@ -8,6 +8,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from remask.data_prep.keys import mix
+
 FUNCTIONS = 128
 _RUN_WORDS = 5
 
@@ -31,6 +33,7 @@ def _band_keys(text, bands, rows):  # type: ignore[no-untyped-def]
     recent = np.zeros(_RUN_WORDS, dtype=np.uint64)
     words = 0
     word = np.uint64(0)
+    whole = np.uint64(1)
     for i in range(len(text) + 1):
         byte = text[i] if i < len(text) else np.uint8(32)
         in_word = byte >= 128 or 48 <= byte <= 57 or 97 <= byte <= 122
@@ -40,15 +43,18 @@ def _band_keys(text, bands, rows):  # type: ignore[no-untyped-def]
             word = np.uint64(0)
             if words >= _RUN_WORDS:
                 _lower(signature, recent, words)
+        whole = mix(whole ^ np.uint64(byte))
         if in_word:
-            word = _mix(word ^ np.uint64(byte))
-    if 0 < words < _RUN_WORDS:
+            word = mix(word ^ np.uint64(byte))
+    if words == 0:  # punctuation alone: near to nothing but itself
+        recent[0] = whole
+    if words < _RUN_WORDS:
         _lower(signature, recent, words)
     keys = np.empty(bands, dtype=np.uint64)
     for band in range(bands):
         key = np.uint64(band + 1)
         for row in range(rows):
-            key = _mix(key ^ signature[band * rows + row])
+            key = mix(key ^ signature[band * rows + row])
         keys[band] = key
     return keys
 
@@ -58,17 +64,10 @@ def _lower(signature, recent, words):  # type: ignore[no-untyped-def]
     """Take the run of the last words into the signature."""
     run = np.uint64(0)
     for k in range(_RUN_WORDS):
-        run = _mix(run ^ recent[(words + k) % _RUN_WORDS])
+        run = mix(run ^ recent[(words + k) % _RUN_WORDS])
     value = run
     for function in range(len(signature)):
         value = value * np.uint64(0xD1342543DE82EF95) + np.uint64(0x9E3779B97F4A7C15) + np.uint64(2 * function)
         hashed = value ^ (value >> np.uint64(32))
         if hashed < signature[function]:
             signature[function] = hashed
-
-
-@numba.njit(cache=True)
-def _mix(x):  # type: ignore[no-untyped-def]
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

@@ -7,7 +7,7 @@ stopped, and ends with the same bytes whoever did the work.
     OUT/tokenizer.json           the tokenizer, as it was given
     OUT/.prep/plan.json          what this folder is for: config, files and sizes; another one is refused
     OUT/.prep/marks.json         lists of words and phrases
-    OUT/.prep/tokens-00000.spool the tokens of an item that is not packed yet; removed then, so the shards take no more disk than at the end
+    OUT/.prep/tokens-00000.spool the tokens of an item that is not packed yet; they take about as much disk as its shards
     OUT/.prep/counts-00000.json  what was met while it was read
     OUT/.prep/keys-00000.npy     hashes of its documents
     OUT/.prep/item-00000.json    record of a finished item
@@ -16,11 +16,11 @@ stopped, and ends with the same bytes whoever did the work.
 """
 
 import dataclasses
+import errno
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,18 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from remask.data_prep import item, manifest
+from remask.data_prep import item, manifest, storage
 from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import Piece, Source, plan
 from remask.data_prep.duplicates import mark_duplicates
-from remask.data_prep.engines import choose_engine
 from remask.data_prep.errors import InputError
 from remask.data_prep.files import locked, written_whole
 from remask.data_prep.job import MARKS, STATE, TOKENIZER, Job, digest_of
 from remask.data_prep.manifest import Manifest
 from remask.data_prep.marks import MarkConfig
 from remask.data_prep.pack import PackConfig
+from remask.data_prep.proof import proven_engine, tell_unknown
+from remask.data_prep.state import is_built, is_encoded, keys_of, read_json, tell_damages
 from remask.data_prep.tokenizer import Vocabulary
 from remask.data_prep.tokenizer import load as load_tokenizer
 from remask.data_prep.workers import Workers
@@ -48,11 +49,7 @@ log = logging.getLogger(__name__)
 Report = Callable[[str, int, int, int], None]
 """(stage, bytes of the corpus done, bytes in all, tokens made by this run)"""
 
-_RECORD_KEYS = {"shards", "duplicates", "documents", "examples", "lengths"}
-
-# Documents that an engine is proven on: a share of the corpus within these bounds, each cut to so many characters, from so many items.
-# Hugging Face's tokenizers, the reference, take half a second for a MB.
-_PROOF_SHARE, _LEAST_PROOF, _MOST_PROOF, _PROOF_CHARACTERS, _PROOF_ITEMS = 0.002, 100, 2000, 1000, 32
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,17 +90,21 @@ def prepare(config: PrepConfig, out: Path, workers: Workers, report: Report, str
     vocabulary.specials  # noqa: B018 (a missing one is told before any work)
     items = _items(config)
     with locked(out):
+        for partial in [*out.glob(".*.partial"), *(out / STATE).glob(".*.partial")]:
+            partial.unlink()  # of a run that was killed
         jobs = _jobs(config, vocabulary, items, out, strict)
+        tell_damages(jobs)
         failures: dict[int, str] = {}
         missing: list[Job] = []
-        if not (out / manifest.NAME).exists() or not all(_is_built(job) for job in jobs):
+        if not (out / manifest.NAME).exists() or not all(is_built(job) for job in jobs):
             engine = proven_engine(vocabulary, jobs)
+            tell_unknown(config.marks, vocabulary, engine)
             jobs = [dataclasses.replace(job, engine=engine) for job in jobs]
             sizes = [sum(piece.stored_bytes for piece in job.pieces) for job in jobs]
-            failures = _run(workers, item.encode, [(job,) for job in jobs if not _is_encoded(job)], "encode", sizes, report)
+            failures = _run(workers, item.encode, [(job,) for job in jobs if not is_encoded(job)], "encode", sizes, report)
             encoded = [job for job in jobs if job.index not in failures]
             marks = dict(zip((job.index for job in encoded), _duplicates(encoded, config.clean), strict=True))
-            missing = [job for job in encoded if not _is_built(job, marks[job.index])]
+            missing = [job for job in encoded if not is_built(job, marks[job.index])]
             failures |= _run(workers, _pack, [(job, marks[job.index]) for job in missing], "pack", sizes, report)
         made = None if failures else _compose(config, vocabulary, jobs)
         if made is not None:
@@ -131,24 +132,20 @@ def _jobs(config: PrepConfig, vocabulary: Vocabulary, items: list[tuple[Piece, .
     described = {**_settings(config, vocabulary), "items": orjson.loads(orjson.dumps(items))}
     file = out / STATE / "plan.json"
     file.parent.mkdir(exist_ok=True)
-    before = _read_json(file)
-    if before is None and file.exists():
-        raise InputError(f"{file}: damaged, so that nobody knows what the folder was made for; remove {out} and run again")
-    if before is not None and before != described:
-        raise InputError(f"{out}: made with {_difference(before, described)}; give the same options and corpus, or another folder")
+    before = read_json(file)
+    if before is None and (file.exists() or any(file.parent.glob("*-*"))):
+        raise InputError(f"{file}: missing or damaged, so that nobody knows what the folder was made for; remove {out} and run again")
+    times = {piece.file: storage.changed_at(piece.file) for pieces in items for piece in pieces}
+    if before is not None:
+        for name, time in before.pop("times", {}).items():
+            if times.get(name, time) != time:
+                log.warning("%s: written to since this folder was begun; if its text changed, prepare into another folder", name)
+        if before != described:
+            raise InputError(f"{out}: made with {_difference(before, described)}; give the same options and corpus, or another folder")
     shared = shared_job(config, vocabulary, out, strict)
     if before is None:
-        manifest.save(file, described)
+        manifest.save(file, {**described, "times": times})
     return [dataclasses.replace(shared, index=index, pieces=pieces) for index, pieces in enumerate(items)]
-
-
-def _read_json(file: Path) -> dict[str, Any] | None:
-    """A mapping from a file of ours; None if it is not there or not whole, and then it is made again."""
-    try:
-        value = orjson.loads(file.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def shared_job(config: PrepConfig, vocabulary: Vocabulary, out: Path, strict: bool) -> Job:
@@ -195,73 +192,21 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
     return "another version of remask"
 
 
-def _is_built(job: Job, duplicate: NDArray[np.uint8] | None = None) -> bool:
-    """Whether the item's record and shards are there, the shards with the sizes that the record says, without these duplicates.
-
-    What is a duplicate can change for an item that is built: when one before it could not be read at first.
-    """
-    record = _read_json(job.record_file)
-    if record is None or not record.keys() >= _RECORD_KEYS:
-        return False
-    files = [(job.out / shard["name"], shard["bytes"]) for shard in record["shards"].values() if shard]
-    same = duplicate is None or record["duplicates"] == digest_of(duplicate.tobytes())
-    return same and all(file.exists() and file.stat().st_size == size for file, size in files)
-
-
-def _keys_of(job: Job) -> NDArray[np.uint64] | None:
-    """The keys of the item's documents, mapped from their file; None if it is not there or not whole."""
-    try:
-        keys: NDArray[np.uint64] = np.load(job.keys_file, mmap_mode="r")
-    except (OSError, ValueError, EOFError):
-        return None
-    return keys
-
-
-def _is_encoded(job: Job) -> bool:
-    return _keys_of(job) is not None and (job.tokens_file.exists() or _is_built(job))
-
-
 def _pack(job: Job, duplicate: NDArray[np.uint8]) -> int:
     try:
         return item.pack(job, duplicate)
-    except (FileNotFoundError, ValueError, EOFError):  # the tokens went when it was packed before, or are not whole
+    except item.DamageError as error:  # or gone, if the item was packed before
+        if job.tokens_file.exists():
+            log.warning("%s; it is made again", error)
         item.encode(job)
         return item.pack(job, duplicate)
 
 
 def _duplicates(jobs: list[Job], config: CleanConfig) -> list[NDArray[np.uint8]]:
-    keys = [found for job in jobs if (found := _keys_of(job)) is not None]
+    keys = [found for job in jobs if (found := keys_of(job)) is not None]
     if config.exact_duplicates == "keep":
         return [np.zeros(len(found), dtype=np.uint8) for found in keys]
     return mark_duplicates(keys)
-
-
-def proven_engine(vocabulary: Vocabulary, jobs: list[Job]) -> str:
-    """The fastest engine that encodes a sample of this very corpus as Hugging Face's tokenizers do."""
-    counts = item.Counts()
-    corpus_bytes = sum(piece.stored_bytes for job in jobs for piece in job.pieces)
-    wanted = max(_LEAST_PROOF, min(_MOST_PROOF, int(corpus_bytes * _PROOF_SHARE) // _PROOF_CHARACTERS))
-    texts = [data.decode()[:_PROOF_CHARACTERS].encode() for data in islice(_sampled(jobs, wanted, counts), wanted)]
-    if not texts:
-        reasons = "; ".join(f"{reason}, first at {places[0]}" for reason, places in counts.examples.items())
-        raise InputError(f"no document of the corpus can be used: {reasons}")
-    engine = choose_engine(vocabulary.text, vocabulary.kind, texts)
-    log.info("tokenizer engine: %s", engine)
-    return engine.package
-
-
-def _sampled(jobs: list[Job], wanted: int, counts: item.Counts) -> Iterator[bytes]:
-    """Documents of items that are spread over the corpus, a few of each; then of all, for those may hold no good one.
-
-    A file that cannot be read is passed over: the item that it belongs to will tell.
-    """
-    chosen = jobs[:: -(-len(jobs) // _PROOF_ITEMS)]
-    for job, most in [*((job, -(-wanted // len(chosen))) for job in chosen), *((job, wanted) for job in jobs)]:
-        try:
-            for _, data in islice(item.cleaned_documents(job.pieces, job.clean, counts), most):
-                yield data
-        except (InputError, OSError) as error:
-            counts.examples.setdefault(f"cannot be read ({error})", [job.pieces[0].file])
 
 
 def _refuse_problems(made: Manifest) -> None:
@@ -285,9 +230,12 @@ def _run(
         job: Job = task[0]
         if isinstance(error, InputError) and job.strict:
             raise error
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise error  # the next item would not fare better
         if error:
             files = ", ".join(sorted({piece.file for piece in job.pieces}))
-            failures[job.index] = str(error) if isinstance(error, InputError) else f"{files}: {type(error).__name__}: {error}"
+            told = " ".join(str(error).split())
+            failures[job.index] = told if isinstance(error, InputError) else f"{files}: {type(error).__name__}: {told}"
             log.error("item %d failed: %s", job.index, failures[job.index])
         done += sizes[job.index]
         tokens += made or 0

@@ -21,7 +21,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Document(NamedTuple):
-    """One text, or the problem that stands in its place; `position` is the byte where it starts, counted after decompression."""
+    """One text, or the problem that stands in its place; `position` is the byte where it starts, counted after decompression; in Parquet
+    the row."""
 
     position: int
     text: str = ""
@@ -33,8 +34,10 @@ def read(piece: Piece) -> Iterator[Document]:
     return _READERS[piece.format](piece)
 
 
-def line_number(piece: Piece, position: int) -> int:
-    """The line that a position stands on, counted anew: asked only for the few examples in a report."""
+def place_of(piece: Piece, position: int) -> str:
+    """File and line that a document stands on, counted anew: asked only for the few examples in a report."""
+    if piece.format == "parquet":
+        return f"{piece.file}, row {position + 1}"
     lines = 1
     with _open(piece) as stream:
         try:
@@ -43,7 +46,7 @@ def line_number(piece: Piece, position: int) -> int:
                 position -= len(data)
         except (EOFError, OSError, zlib.error):
             pass  # the damage itself is what the example is about
-    return lines
+    return f"{piece.file}, line {lines}"
 
 
 def _read_jsonl(piece: Piece) -> Iterator[Document]:
@@ -100,8 +103,8 @@ def _read_file(piece: Piece) -> Iterator[Document]:
     with _open(piece) as stream:
         try:
             data = stream.read(MAX_DOCUMENT_BYTES + 1)
-        except (EOFError, OSError, zlib.error):
-            yield Document(0, problem="truncated")
+        except (EOFError, OSError, zlib.error) as error:
+            yield Document(0, problem="truncated" if isinstance(error, EOFError) else "broken-compression")
             return
     yield _decode(0, data.removeprefix(_BYTE_ORDER_MARK), len(data))
 
@@ -118,13 +121,29 @@ def _read_parquet(piece: Piece) -> Iterator[Document]:
         return
     if piece.field not in file.schema_arrow.names:
         raise InputError(f"{piece.file}: no column {piece.field!r}; it has {', '.join(file.schema_arrow.names)}")
+    row = 0
     for group in range(file.num_row_groups):
         column = file.metadata.row_group(group).column(0)
         first_byte = min(offset for offset in (column.data_page_offset, column.dictionary_page_offset) if offset)
         if piece.start <= first_byte < piece.end:
-            for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[piece.field]):
-                for text in batch.column(0).to_pylist():
-                    yield _of_value(first_byte, text)
+            yield from _read_row_group(file, group, piece.field, row)
+        row += file.metadata.row_group(group).num_rows
+
+
+def _read_row_group(file: Any, group: int, field: str, row: int) -> Iterator[Document]:
+    """From its first row's number on; damage ends it."""
+    batches = file.iter_batches(batch_size=256, row_groups=[group], columns=[field])
+    while True:
+        try:
+            batch = next(batches, None)
+        except OSError:  # pyarrow's own errors among them
+            yield Document(row, problem="broken-parquet")
+            return
+        if batch is None:
+            return
+        for text in batch.column(0).to_pylist():
+            yield _of_value(row, text)
+            row += 1
 
 
 def _decode(position: int, data: bytes, size: int) -> Document:
@@ -161,9 +180,9 @@ def _lines(piece: Piece, from_line_before: bool = False) -> Iterator[tuple[int, 
                         yield position, b"", "too-long"
                     position += len(line) + (0 if line.endswith(b"\n") else _skip_line(stream))
                     continue
-            except (EOFError, OSError, zlib.error):
+            except (EOFError, OSError, zlib.error) as error:
                 if not cut_short:
-                    yield position, b"", "truncated"
+                    yield position, b"", "truncated" if isinstance(error, EOFError) else "broken-compression"
                 return
             if not line or (cut_short and not line.endswith(b"\n")):
                 return

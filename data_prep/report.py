@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from remask.data_prep.item import KEPT
 from remask.data_prep.manifest import Manifest
-
-_KEPT = ("kept", "text_bytes", "tokens")
 
 
 def summarise(manifest: Manifest, out: Path) -> dict[str, Any]:
@@ -49,8 +48,10 @@ def as_text(summary: dict[str, Any]) -> str:
     ]
     lines.extend(_histogram({int(length): count for length, count in summary["row_lengths"].items()}))
     for source, counts in summary["sources"].items():
-        kept, text_bytes, source_tokens = (counts.get(name, 0) for name in _KEPT)
+        kept, text_bytes, source_tokens, *marked = (counts.get(name, 0) for name in KEPT)
         lines.append(f"source {source}: {kept:,} documents, {text_bytes / 1e6:,.1f} MB, {source_tokens:,} tokens")
+        if "phrases" in counts:
+            lines[-1] += f", {marked[0]:,} phrases and {marked[1]:,} entities marked"
     for reason, count in summary["dropped"].items():
         places = "; ".join(summary["examples"].get(reason, []))
         lines.append(f"dropped {reason}: {count:,}{f' (first: {places})' if places else ''}")
@@ -74,7 +75,7 @@ def _histogram(lengths: dict[int, int]) -> list[str]:
 def _dropped(manifest: Manifest) -> dict[str, int]:
     together: Counter[str] = Counter()
     for counts in manifest.documents.values():
-        together.update({reason: count for reason, count in counts.items() if reason not in _KEPT})
+        together.update({reason: count for reason, count in counts.items() if reason not in KEPT})
     return dict(sorted(together.items()))
 
 

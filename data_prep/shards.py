@@ -8,6 +8,7 @@ Plain `webdataset` and `tarfile` read them. A sample `000017` of a shard has the
     000017.sentences.npy   uint32: one past each sentence's last token
     000017.documents.npy   uint32: one past each document's last token
     000017.words.npy       uint8, packed bits: 1 where a token begins a word
+    000017.phrases.npy     uint32, three a phrase: first token, one past the last, level (1 phrase, 2 entity); only if it was asked for
 
 The same rows always give the same bytes: headers carry no time, owner or machine.
 """

@@ -25,12 +25,12 @@ def write(stream: BinaryIO, batch: Batch, id_dtype: np.dtype[Any]) -> None:
     encoded = batch.encoded
     for array in (
         np.frombuffer(batch.source.encode(), dtype=np.uint8),
-        batch.sizes,
+        batch.sizes.astype(np.uint32),
         encoded.ids.astype(id_dtype),
-        encoded.sentences,
-        encoded.documents,
+        encoded.sentences.astype(np.uint32),
+        encoded.documents.astype(np.uint32),
         np.packbits(encoded.words),
-        encoded.phrases,
+        encoded.phrases.astype(np.uint32),
     ):
         stream.write(npy(array))
 
@@ -40,5 +40,6 @@ def read(stream: BinaryIO) -> Iterator[Batch]:
     while stream.peek(1):  # type: ignore[attr-defined]
         source, sizes, ids, sentences, documents, words, phrases = (np.lib.format.read_array(stream, allow_pickle=False) for _ in range(7))
         marks = np.unpackbits(words, count=len(ids)).view(np.bool_)
+        sizes, sentences, documents, phrases = (array.astype(np.int64) for array in (sizes, sentences, documents, phrases))
         encoded = Encoded(ids=ids, sentences=sentences, documents=documents, words=marks, phrases=phrases)
         yield Batch(source=source.tobytes().decode(), sizes=sizes, encoded=encoded)

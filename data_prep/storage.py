@@ -45,6 +45,11 @@ def open_stored(path: str) -> BinaryIO:
     return Path(path).open("rb")
 
 
+def changed_at(path: str) -> int | None:
+    """When a local file was last written to, in nanoseconds; behind a URL nobody knows."""
+    return None if is_url(path) else Path(path).stat().st_mtime_ns
+
+
 def size_of(path: str) -> int:
     return next(size for _, size, _ in find(path))
 

@@ -63,6 +63,12 @@ class Vocabulary:
             )
         return {role: next(ids[name] for name in names if name in ids) for role, names in ROLES.items()}
 
+    @cached_property
+    def control_ids(self) -> list[int]:
+        """Ids that no text may become: the special tokens, also those beyond the five, without the one for unknown text."""
+        added = [added["id"] for added in self._content.get("added_tokens", []) if added["special"] and added["content"]]
+        return sorted({*self.specials.values(), *added} - {self.specials["unk"]})
+
     @property
     def digest(self) -> str:
         return xxhash.xxh3_128_hexdigest(self.text.encode())

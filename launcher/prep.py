@@ -73,6 +73,8 @@ class PrepOptions:
     """Stop at the first document that is empty or cannot be read, naming its line, instead of dropping and counting it."""
     estimate: bool = False
     """Only process about 1% of the corpus and print what all of it takes: core-hours, disk, tokens; nothing is kept."""
+    estimate_gb: float | None = None
+    """With --estimate: tell it for a corpus of so many GB, as it is stored, of which the inputs are a sample."""
     verify: bool = False
     """Only read every shard of --out again, and name what is missing or altered."""
     pack: PackConfig = dataclasses.field(default_factory=PackConfig)
@@ -93,7 +95,8 @@ def main(args: Sequence[str]) -> int:
     if options.estimate:
         from remask.data_prep.estimate import estimate
 
-        print(estimate(_config(options, options.tokenizer), _ESTIMATE_SHARE))
+        if place_of(os.environ).rank == 0:
+            print(estimate(_config(options, options.tokenizer), _ESTIMATE_SHARE, options.estimate_gb))
         return 0
     with _workers(options.workers) as workers:
         return 0 if workers is None else _prepare(options, options.tokenizer, workers)
@@ -139,20 +142,24 @@ def _marks(options: PrepOptions) -> MarkConfig:
     return MarkConfig(
         chinese_words=options.chinese_words or options.chinese_entities or options.word_list is not None,
         chinese_entities=options.chinese_entities,
-        words=_lines("--word-list", options.word_list),
-        phrases=_lines("--phrase-list", options.phrase_list),
-        entities=_lines("--entity-list", options.entity_list),
+        words=_entries("--word-list", options.word_list, options.clean),
+        phrases=_entries("--phrase-list", options.phrase_list, options.clean),
+        entities=_entries("--entity-list", options.entity_list, options.clean),
     )
 
 
-def _lines(option: str, file: Path | None) -> tuple[str, ...]:
+def _entries(option: str, file: Path | None, config: CleanConfig) -> tuple[str, ...]:
+    """The lines of a list, each once, cleaned as the corpus is."""
     if file is None:
         return ()
+    from remask.data_prep.scrub import clean
+
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{option}: {file} cannot be read ({error}); give a text file with one entry a line") from error
-    entries = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    each = dataclasses.replace(config, min_characters=0)
+    entries = tuple(dict.fromkeys(cleaned.decode() for line in lines if (cleaned := clean(line, each)[0])))
     if not entries:
         raise UserError(f"{option}: {file} has no entry; give a text file with one entry a line")
     return entries
@@ -174,7 +181,7 @@ def _verify(out: Path) -> int:
             manifest.damages(described, out, lambda done, total: tell(Progress(stage="verify", done=done / 1e6, total=total / 1e6)))
         )
     if found:
-        raise UserError(f"{len(found)} of {len(described.shards)} shards are damaged, remove them and run prep again: {'; '.join(found)}")
+        raise UserError(f"{len(found)} files are not as they were written, remove them and run prep again: {'; '.join(found)}")
     print(f"{len(described.shards)} shards with {sum(shard.rows for shard in described.shards):,} rows are as they were written")
     return 0
 

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from remask.data_prep import readers
 from remask.data_prep.corpus import Source, find_files, plan
 from remask.data_prep.errors import InputError
-from remask.data_prep.readers import line_number, read
+from remask.data_prep.readers import place_of, read
 
 TEXTS = [f"document {i} " + "wörd 字 " * (i % 40) for i in range(300)]
 
@@ -24,7 +24,7 @@ def documents(source: Source, item_bytes: int) -> list[str]:
 def problems(file: Path, item_bytes: int = 1 << 30, **options: str) -> list[tuple[str, int]]:
     source = Source(name="s", paths=(str(file),), **options)
     found = [(piece, document) for item in plan((source,), item_bytes) for piece in item for document in read(piece)]
-    return [(document.problem, line_number(piece, document.position)) for piece, document in found if document.problem]
+    return [(document.problem, int(place_of(piece, document.position).rpartition(" ")[2])) for piece, document in found if document.problem]
 
 
 def write(file: Path) -> Path:
@@ -117,6 +117,21 @@ def test_a_limit_takes_the_first_bytes(tmp_path: Path) -> None:
         assert "truncated" not in [document.problem for item in plan((source,), 400) for piece in item for document in read(piece)]
 
 
+def test_parquet_problems_are_counted_with_their_row(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    texts = [None if i % 100 == 7 else TEXTS[i % len(TEXTS)] for i in range(1000)]
+    parquet.write_table(pyarrow.table({"text": texts}), file, row_group_size=300, compression="none", use_dictionary=False)
+    expected = [("no-text", row + 1) for row in range(7, 1000, 100)]
+    assert problems(file, 5000) == problems(file) == expected
+    data = bytearray(file.read_bytes())
+    middle = parquet.ParquetFile(file).metadata.row_group(2).column(0).data_page_offset
+    data[middle : middle + 64] = b"\xff" * 64
+    file.write_bytes(data)
+    found = problems(file)
+    assert ("broken-parquet", 601) in found, "one damaged page costs its row group"
+    assert [problem for problem in expected if not 600 < problem[1] <= 900] == [problem for problem in found if problem[0] == "no-text"]
+
+
 def test_bad_lines_are_counted_with_their_line(tmp_path: Path) -> None:
     lines = [
         b'{"text": "good"}',
@@ -152,7 +167,7 @@ def test_files_that_are_not_what_their_name_says(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl.zst").write_bytes(b"not zstandard")
     (tmp_path / "d.txt").write_bytes(b"good\n\n\xff\xfe bad")
     assert [problems(tmp_path / name)[0][0] for name in ("a.parquet", "b.jsonl.gz", "c.jsonl.zst", "d.txt")] == [
-        "broken-parquet", "truncated", "truncated", "invalid-utf8",
+        "broken-parquet", "broken-compression", "broken-compression", "invalid-utf8",
     ]  # fmt: skip
 
 

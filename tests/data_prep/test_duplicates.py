@@ -54,6 +54,6 @@ def test_near_duplicates_are_found_as_often_as_the_theory_says(edits: int) -> No
 
 def test_case_and_punctuation_do_not_matter_and_short_or_chinese_texts_have_keys_too() -> None:
     assert np.array_equal(band_keys(b"The quick, brown fox jumps over it.", 0.8), band_keys(b"the QUICK brown fox: jumps over it", 0.8))
-    texts = ["one", "two", "one two", "今天天气很好", "今天天气很坏", ""]
+    texts = ["one", "two", "one two", "今天天气很好", "今天天气很坏", "", "!!!", "--- ***", "..."]
     found = {tuple(band_keys(text.encode(), 0.8).tolist()) for text in texts}
     assert len(found) == len(texts)

@@ -61,6 +61,13 @@ def test_names_of_special_tokens_in_a_text_are_text(vocabulary: Vocabulary) -> N
     assert not specials & set(encoded.ids.tolist())
 
 
+def test_names_of_added_special_tokens_are_text_too(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    other = changed(vocabulary, lambda it: it.add_special_tokens([AddedToken("<ent>", special=True, lstrip=True)]), tmp_path)
+    added = other.pieces.index("<ent>")
+    encoded = encoder_of(other)([b"Hello <ent> there.", b"Nothing here."])
+    assert added in other.control_ids and len(encoded.ids) > 4 and added not in encoded.ids
+
+
 def test_words_begin_at_spaces_and_punctuation(vocabulary: Vocabulary) -> None:
     encoded = encoder_of(vocabulary)([b"the model (reads) masked tokens, mothers?"])
     reference = Tokenizer.from_str(vocabulary.text)

@@ -30,6 +30,7 @@ def letters(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([i for text in ids for i in text], dtype=np.uint32), np.array([len(text) for text in ids])
 
 
+PIECES = ["[UNK]", "a", "b", "c"]
 LETTERS = Engine(package="test", version="0", encode=letters, reason="")
 
 
@@ -49,13 +50,15 @@ def test_the_longest_entry_is_found_from_left_to_right(entries: list[str], ids: 
             at = max(ends)
         else:
             at += 1
-    found = make_lexicon({"phrase": entries}, LETTERS, 4).find(np.array(ids, dtype=np.uint32), np.array(words))
+    found = make_lexicon({"phrase": entries}, LETTERS, PIECES, 0).find(
+        np.array(ids, dtype=np.uint32), np.array(words), np.array([len(ids)])
+    )
     assert found.tolist() == expected
 
 
 def test_an_entry_of_both_lists_is_an_entity_and_lists_come_before_tags() -> None:
-    lexicon = make_lexicon({"phrase": ["ab", "c"], "entity": ["ab"]}, LETTERS, 4)
-    found = lexicon.find(np.array([1, 2, 3, 3, 3], dtype=np.uint32), np.ones(5, dtype=np.bool_))
+    lexicon = make_lexicon({"phrase": ["ab", "c"], "entity": ["ab"]}, LETTERS, PIECES, 0)
+    found = lexicon.find(np.array([1, 2, 3, 3, 3], dtype=np.uint32), np.ones(5, dtype=np.bool_), np.array([5]))
     assert found.tolist() == [[0, 2, 2], [2, 3, 1], [3, 4, 1], [4, 5, 1]]
     tagged = np.array([[1, 3, 2], [3, 5, 2]])
     assert united(found[:2], tagged, 5).tolist() == [[0, 2, 2], [2, 3, 1], [3, 5, 2]]
@@ -124,3 +127,42 @@ def test_a_list_that_gives_nothing_is_one_sentence(remask: Remask, tmp_path: Pat
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
     assert "--phrase-list: list.txt" in line and said in line
+
+
+def spans_of(vocabulary: Vocabulary, texts: list[str], phrases: list[str]) -> list[str]:
+    encode = document_encoder(vocabulary, load_engine(REFERENCE, vocabulary.text), MarkConfig(phrases=tuple(phrases)))
+    encoded = encode([text.encode() for text in texts])
+    reference = Tokenizer.from_str(vocabulary.text)
+    return [reference.decode(encoded.ids[begin:end].tolist()).strip() for begin, end, _ in encoded.phrases]
+
+
+def test_a_phrase_does_not_reach_into_the_next_document(vocabulary: Vocabulary) -> None:
+    texts = ["the model reads both", "sides of a model reads"]
+    assert spans_of(vocabulary, texts, ["model reads", "both sides", "reads both sides"]) == ["model reads", "model reads"]
+
+
+def test_an_entry_that_the_vocabulary_cannot_write_marks_nothing_and_is_told(remask: Remask, tmp_path: Path) -> None:
+    vocabulary = tokenizer.train(iter(DOCUMENTS[:200]), "wordpiece", 300, lowercase=False)
+    assert spans_of(vocabulary, ["the \u2603 model \u265e reads"], ["\N{UNICORN FACE}"]) == []
+    (tmp_path / "t.json").write_text(vocabulary.text)
+    (tmp_path / "c.jsonl").write_text(json.dumps({"text": "the \u2603 model"}))
+    (tmp_path / "list.txt").write_text("\N{UNICORN FACE}\nthe model\n")
+    options = ["--clean.validation-share", "0", "--phrase-list", "list.txt"]
+    result = remask("prep", "c.jsonl", "--tokenizer", "t.json", "--out", "set", *options)
+    assert result.returncode == 0 and "--phrase-list: 1 of 2 entries cannot be written in this vocabulary" in result.stderr
+    assert "0 phrases and 0 entities marked" in result.stdout
+
+
+def test_entries_are_cleaned_as_the_corpus_is(remask: Remask, tmp_path: Path) -> None:
+    text = "We met in the Cafe\u0301 Noir again."
+    (tmp_path / "c.jsonl").write_text(json.dumps({"text": text}))
+    (tmp_path / "list.txt").write_text("Cafe\u0301 Noir\n")
+    (tmp_path / "t.json").write_text(tokenizer.train(iter([text.replace("e\u0301", "é")] * 5), "bpe", 320, lowercase=False).text)
+    options = ["--clean.validation-share", "0", "--phrase-list", "list.txt"]
+    result = remask("prep", "c.jsonl", "--tokenizer", "t.json", "--out", "set", *options)
+    assert "1 phrases and 0 entities marked" in result.stdout, result.stderr
+
+
+def test_unigram_finds_entries_behind_brackets_and_inside_chinese() -> None:
+    vocabulary = tokenizer.train(iter(["(new york) new york 在new york里", "york new"] * 20), "unigram", 40, lowercase=False)
+    assert len(spans_of(vocabulary, ["(new york) is new york"], ["new york"])) == 2

@@ -233,7 +233,9 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(
 ) -> None:
     command = prep_command(corpus, bpe_file, small_disk / "set")[1:]
     full = remask(*command)
-    assert full.returncode == 2 and "No space left on device" in full.stderr.splitlines()[-1]
+    assert full.returncode == 2
+    assert f"{small_disk / 'set'}: No space left on device; what is done is kept" in full.stderr.splitlines()[-1]
+    assert "ERROR" not in full.stderr
     assert not (small_disk / "set" / "manifest.json").exists()
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
     assert remask(*command).returncode == 0
@@ -269,6 +271,48 @@ def test_verify_names_what_is_wrong_and_prep_mends_it(corpus: Path, bpe_file: Pa
     shard.unlink()
     assert "train-00000.tar: missing" in remask(*verify).stderr
     assert remask(*command).returncode == 0 and remask(*verify).returncode == 0
+    other = json.loads((tmp_path / "set" / "tokenizer.json").read_text())
+    (tmp_path / "set" / "tokenizer.json").write_text(json.dumps(other))
+    (tmp_path / "set" / "train-00099.tar").touch()
+    result = remask(*verify)
+    assert "tokenizer.json: not the one" in result.stderr and "train-00099.tar: the manifest does not know it" in result.stderr
+
+
+@pytest.mark.parametrize("fault", ["altered", "cut", "missing"])
+def test_a_shard_that_changed_between_runs_is_named_and_made_again(
+    corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path, fault: str
+) -> None:
+    command = prep_command(corpus, bpe_file, tmp_path / "set")[1:]
+    assert remask(*command).returncode == 0
+    before = contents(tmp_path / "set")
+    shard = tmp_path / "set" / "train-00000.tar"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    if fault == "missing":
+        shard.unlink()
+    else:
+        shard.write_bytes(data if fault == "altered" else data[:-512])
+    again = remask(*command)
+    told = {"altered": "altered since it was written", "cut": "bytes", "missing": "missing"}[fault]
+    assert again.returncode == 0 and re.search(rf"train-00000\.tar: .*{told}.*; it is made again", again.stderr)
+    assert contents(tmp_path / "set") == before
+
+
+def test_partial_files_of_a_killed_run_go_and_a_touched_corpus_is_told(
+    corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path
+) -> None:
+    text = tmp_path / "c.jsonl"
+    text.write_bytes(corpus.read_bytes())
+    command = prep_command(text, bpe_file, tmp_path / "set")[1:]
+    assert "written to since" not in remask(*command).stderr
+    for name in (".train-00000.tar.1.partial", ".prep/.tokens-00000.spool.1.partial"):
+        (tmp_path / "set" / name).touch()
+    os.utime(text)
+    assert "c.jsonl: written to since this folder was begun" in remask(*command).stderr
+    assert not list((tmp_path / "set").rglob("*.partial"))
+    (tmp_path / "set" / ".prep" / "plan.json").unlink()
+    refused = remask(*command, "--pack.mode", "doc-sentences")
+    assert refused.returncode == 2 and "nobody knows what the folder was made for" in refused.stderr
 
 
 def test_an_estimate_is_close_and_keeps_nothing(large_corpus: Path, bpe_file: Path, remask: Remask, tmp_path: Path) -> None:
@@ -320,9 +364,9 @@ def test_a_damaged_file_of_ours_is_made_again(
     assert remask("prep", "--verify", "--out", "set").returncode == 0
 
 
-@pytest.mark.parametrize("left", [0, 0.5, None], ids=["empty", "half", "gone"])
+@pytest.mark.parametrize("fault", ["cut", "gone", "altered", "header", "counts"])
 def test_tokens_that_are_not_whole_are_made_again(
-    corpus: Path, bpe_file: Path, tmp_path: Path, left: float | None, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, bpe_file: Path, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a crash of the machine between encoding and packing."""
     run(corpus, bpe_file, tmp_path / "calm")
@@ -330,10 +374,17 @@ def test_tokens_that_are_not_whole_are_made_again(
 
     def crash(jobs: list[Any], config: Any) -> Any:
         for job in jobs[::2]:
-            if left is None:
+            size = job.tokens_file.stat().st_size
+            if fault == "gone":
                 job.tokens_file.unlink()
+            elif fault == "counts":
+                job.counts_file.write_text("{}")
+            elif fault == "cut":
+                os.truncate(job.tokens_file, size // 2)
             else:
-                os.truncate(job.tokens_file, int(job.tokens_file.stat().st_size * left))
+                with job.tokens_file.open("r+b") as file:
+                    file.seek(60 if fault == "header" else size // 2)
+                    file.write(b"\x07")
         return real(jobs, config)
 
     monkeypatch.setattr(prep, "_duplicates", crash)
