@@ -8,8 +8,9 @@ contestants take turns, and the figure is the median with the lowest and highest
 
 Peers: HF datasets.map, datatrove's tokenizer, webdataset with one sample a document, and MosaicML's MDS where it is installed, all with
 Hugging Face's tokenizers. Limit: the tokenizer engine alone, on texts in memory. Ours writes every channel: ids, rows, splits, sentence
-ends, document ends, word starts, and phrases of a list of 500; the Chinese one also cuts words, which no peer does. Memory: the peak of ours on a fifth, on the rest,
-and on ten times the rest. In the JSON file the figures of BPE stand at the top, those of the others under `wordpiece` and `chinese`.
+ends, document ends, word starts, and phrases of a list of 500; the Chinese one also cuts words, which no peer does. Memory: the peak of
+ours on a fifth, on the rest, and on ten times the rest. In the JSON file the figures of BPE stand at the top, those of the others under
+`wordpiece` and `chinese`.
 """
 
 import gzip

@@ -20,7 +20,7 @@ from remask.data_prep.errors import InputError
 from remask.data_prep.keys import key_of, row_keys
 from remask.data_prep.manifest import Manifest
 from remask.data_prep.masking import MaskingConfig
-from remask.data_prep.masks import PROTECTED, WORD_START, Masker, ordinary_ids
+from remask.data_prep.masks import Masker, ordinary_ids
 from remask.data_prep.mixture import Mixture
 from remask.data_prep.order import Order
 from remask.data_prep.phrases import LEVELS
@@ -168,8 +168,6 @@ def check_set(blocks: Blocks, data: DataConfig, first: Manifest) -> None:
 
 def row_maker(blocks: Blocks, data: DataConfig, masking: MaskingConfig) -> RowMaker:
     specials = blocks.manifest.specials
-    protected = np.zeros(blocks.manifest.vocab_size, dtype=np.uint8)
-    protected[list(specials.values())] = PROTECTED | WORD_START
     levels = tuple(LEVELS[level] for level in masking.levels) if masking.strategy == "phrase" else ()
     if levels and not blocks.has("phrases"):
         raise InputError(
@@ -178,7 +176,7 @@ def row_maker(blocks: Blocks, data: DataConfig, masking: MaskingConfig) -> RowMa
     return RowMaker(
         cls_id=specials["cls"],
         sep_id=specials["sep"],
-        protected=protected,
+        protected=(specials["pad"], specials["unk"], specials["cls"], specials["sep"], specials["mask"]),
         task=data.sentence_task,
         row_budget=data.pack.row_budget,
         id_bytes=blocks.id_bytes,

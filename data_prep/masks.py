@@ -1,14 +1,16 @@
 """Masks for a batch of rows: a pure function of the tokens, their marks and a key for each row.
 
-The budget of a row is its rate times its maskable tokens, rounded to the nearest number and at least one. Strategies without runs (token,
-whole-word, phrase) draw their units in random order and take each that still fits into the budget; if none fits, the first one. Strategies
-with runs (ngram, span, similar) draw a number of words, then a place where so many free words follow each other; the last run is cut to
-what is left of the budget, at a word's end. Units are never split, so a row can stay below its budget, and exceeds it only where its
-first unit alone does.
+The budget of a row is its rate times its maskable tokens, rounded to the nearest number and at least one. Token draws places until so many
+free ones are found. Whole-word and phrase draw their units in random order and take each that still fits into the budget; if none fits,
+the first one. Strategies with runs (ngram, span, similar) draw a number of words, then a place where so many free words follow each other;
+the last run is cut to what is left of the budget, at a word's end. Units are never split, so a row can stay below its budget, and exceeds
+it only where its first unit alone does.
 
-`masks_reference.py` says the same for reading; a property test holds the two together, bit for bit.
+`masks_reference.py` says the same for reading; a property test holds the two together, bit for bit. Here loops run from 0 over slices of
+a row, because the compiler then knows that no index is negative, and have no branches where these would be taken at random.
 """
 
+import threading
 from dataclasses import dataclass, field
 
 import numba
@@ -64,17 +66,15 @@ class Masker:
         keys: NDArray[np.uint64],
         rates: NDArray[np.float64],
     ) -> Masked:
-        """Masks for the rows `ids[offsets[r]:offsets[r + 1]]`; `ids` is left as it is."""
-        inputs = ids.copy()
-        size = len(ids) + 1
-        positions, targets, drawn = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int16)
+        """Masks for the rows `ids[offsets[r]:offsets[r + 1]]`; the ids themselves become the inputs."""
+        positions, targets, drawn = _scratch(len(ids) + 1)
         strategy = self.config.strategy
         how = (strategy == "token", strategy == "phrase", strategy == "span", strategy == "similar")
         count = _mask_rows(
-            inputs, offsets, marks, keys, rates, how, self.run_thresholds, self.thresholds, self.mask_id, self.ordinary,
+            ids, offsets, marks, keys, rates, how, self.run_thresholds, self.thresholds, self.mask_id, self.ordinary,
             self.similar.arrays, positions, targets, drawn,
         )  # fmt: skip
-        return Masked(inputs=inputs, positions=positions[:count], targets=targets[:count], drawn=drawn[:count])
+        return Masked(inputs=ids, positions=positions[:count].copy(), targets=targets[:count].copy(), drawn=drawn[:count].copy())
 
     @property
     def thresholds(self) -> tuple[np.uint64, np.uint64]:
@@ -90,6 +90,18 @@ class Masker:
         return thresholds
 
 
+_of_thread = threading.local()
+
+
+def _scratch(size: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]]:
+    """Room for the targets of `size` tokens, kept by each thread: fresh memory for every batch costs as much as half of the masking."""
+    if getattr(_of_thread, "size", 0) < size:
+        _of_thread.arrays = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int16)
+        _of_thread.size = size
+    arrays: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int16]] = _of_thread.arrays
+    return arrays
+
+
 def ordinary_ids(pieces: list[str], protected: list[int]) -> NDArray[np.int32]:
     """Every id that stands for text: no special token, and no gap in the vocabulary."""
     special = set(protected)
@@ -97,56 +109,56 @@ def ordinary_ids(pieces: list[str], protected: list[int]) -> NDArray[np.int32]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _find_tokens(marks, begin, end, starts):  # type: ignore[no-untyped-def]
-    """Places of the row's tokens that may be masked; how many there are. Without a branch: they cost more than the work."""
-    count = 0
-    for t in range(begin, end):
-        starts[count] = t
-        count += (marks[t] & PROTECTED) == 0
-    return count
-
-
-@numba.njit(cache=True, nogil=True)
-def _find_units(marks, begin, end, phrases, starts, sizes):  # type: ignore[no-untyped-def]
-    """Where the row's units begin and how long they are: (how many, how many tokens in them). Without a branch, too."""
-    units = tokens = 0
-    inside = INSIDE_PHRASE if phrases else 0
-    after_protected = True
-    nowhere = end - begin  # where sizes of nothing are written
-    for t in range(begin, end):
+def _find_units(marks, phrases, starts, ends):  # type: ignore[no-untyped-def]
+    """Where the units of a row begin and end: (how many, how many tokens in them)."""
+    one, units, closed, tokens = np.uint8(1), np.uint64(0), np.uint64(0), np.uint64(0)
+    inside = np.uint8(INSIDE_PHRASE if phrases else 0)
+    before = np.uint8(0)  # whether the token before is free
+    for t in range(len(marks)):
         mark = marks[t]
-        free = (mark & PROTECTED) == 0
-        begins = free & (after_protected | ((mark & WORD_START) != 0) & ((mark & inside) == 0))
+        free = one ^ ((mark >> one) & one)
+        begins = free & ((before ^ one) | (mark & one & np.uint8((mark & inside) == 0)))
+        ends[closed] = t
+        closed += np.uint64(before & (begins | (free ^ one)))
         starts[units] = t
-        units += begins
-        tokens += free
-        at = units - 1 if free else nowhere
-        sizes[at] = t + 1 - starts[at]
-        after_protected = not free
-    return units, tokens
+        units += np.uint64(begins)
+        tokens += np.uint64(free)
+        before = free
+    ends[closed] = len(marks)
+    return np.int64(units), np.int64(tokens)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _budget(rate, tokens):  # type: ignore[no-untyped-def]
+    return max(1, np.int64(rate * tokens + 0.5)) if tokens else 0
 
 
 @numba.njit(cache=True, nogil=True)
-def _draw_tokens(begin, starts, count, budget, key, chosen):  # type: ignore[no-untyped-def]
-    """The first tokens of a random order: what `_draw_units` does where every unit is one token."""
-    for turn in range(min(budget, count)):
-        other = turn + below(count - turn, number(key, turn))
-        place = starts[other]
-        starts[other] = starts[turn]
-        chosen[place - begin] = 1
+def _draw_tokens(marks, rate, key, chosen):  # type: ignore[no-untyped-def]
+    """Single tokens: places are drawn until enough of them were free."""
+    tokens = 0
+    for t in range(len(marks)):
+        tokens += (marks[t] & np.uint8(PROTECTED)) == 0
+    left = _budget(rate, tokens)
+    counter = 0
+    while left > 0:
+        place = np.uint64(below(len(marks), number(key, counter)))
+        counter += 1
+        taken = (chosen[place] == 0) & ((marks[place] & np.uint8(PROTECTED)) == 0)
+        chosen[place] |= np.int16(taken)
+        left -= taken
 
 
 @numba.njit(cache=True, nogil=True)
-def _take(begin, starts, sizes, first, count, drawn, chosen):  # type: ignore[no-untyped-def]
+def _take(starts, ends, first, count, drawn, chosen):  # type: ignore[no-untyped-def]
     """Mark the tokens of `count` units from the first as one run."""
-    for unit in range(first, first + count):
-        for t in range(starts[unit] - begin, starts[unit] - begin + sizes[unit]):
-            chosen[t] = -1
-    chosen[starts[first] - begin] = drawn
+    for t in range(starts[first], ends[first + count - 1]):
+        chosen[t] = -1
+    chosen[starts[first]] = drawn
 
 
 @numba.njit(cache=True, nogil=True)
-def _draw_units(begin, starts, sizes, units, budget, left, key, counter, drawn, order, chosen):  # type: ignore[no-untyped-def]
+def _draw_units(starts, ends, units, budget, left, key, counter, drawn, order, chosen):  # type: ignore[no-untyped-def]
     """Free units in random order, each that fits into what is left; if the whole budget is left at the end, the first one drawn."""
     for unit in range(units):
         order[unit] = unit
@@ -156,26 +168,25 @@ def _draw_units(begin, starts, sizes, units, budget, left, key, counter, drawn, 
         other = turn + below(units - turn, number(key, counter + turn))
         order[turn], order[other] = order[other], order[turn]
         unit = order[turn]
-        if sizes[unit] <= left and chosen[starts[unit] - begin] == 0:
-            _take(begin, starts, sizes, unit, 1, drawn, chosen)
-            left -= sizes[unit]
+        size = ends[unit] - starts[unit]
+        if size <= left and chosen[starts[unit]] == 0:
+            _take(starts, ends, unit, 1, drawn, chosen)
+            left -= size
     if left == budget and units:
-        _take(begin, starts, sizes, order[0], 1, drawn, chosen)
+        _take(starts, ends, order[0], 1, drawn, chosen)
 
 
 @numba.njit(cache=True, nogil=True)
-def _fits(begin, starts, sizes, first, count, chosen):  # type: ignore[no-untyped-def]
+def _fits(starts, ends, first, count, chosen):  # type: ignore[no-untyped-def]
     """Whether these units are free and follow each other."""
+    fits = True
     for unit in range(first, first + count):
-        if chosen[starts[unit] - begin] != 0:
-            return False
-        if unit > first and starts[unit] != starts[unit - 1] + sizes[unit - 1]:
-            return False
-    return True
+        fits &= chosen[starts[unit]] == 0 and (unit == first or starts[unit] == ends[unit - 1])
+    return fits
 
 
 @numba.njit(cache=True, nogil=True)
-def _draw_runs(begin, starts, sizes, units, budget, key, runs, order, chosen):  # type: ignore[no-untyped-def]
+def _draw_runs(starts, ends, units, budget, key, runs, order, chosen):  # type: ignore[no-untyped-def]
     left, counter, misses = budget, 0, 0
     while left > 0 and misses < MISSES and units > 0:
         bits = number(key, counter) >> np.uint64(32)
@@ -189,23 +200,22 @@ def _draw_runs(begin, starts, sizes, units, budget, key, runs, order, chosen):  
             for _ in range(TRIES):
                 first = below(units - length + 1, number(key, counter))
                 counter += 1
-                if not _fits(begin, starts, sizes, first, length, chosen):
+                if not _fits(starts, ends, first, length, chosen):
                     continue
-                count = tokens = 0
-                while count < length and tokens + sizes[first + count] <= left:
-                    tokens += sizes[first + count]
-                    count += 1
+                count = length
+                while count > 0 and ends[first + count - 1] - starts[first] > left:
+                    count -= 1
                 if count == 0 and left == budget:
-                    count, tokens = 1, sizes[first]
-                if count:
-                    _take(begin, starts, sizes, first, count, drawn, chosen)
-                    left -= tokens
+                    count = 1
+                if count > 0:
+                    _take(starts, ends, first, count, drawn, chosen)
+                    left -= ends[first + count - 1] - starts[first]
                     placed = True
                     break
             length -= 1
         misses += not placed
     if left > 0:
-        _draw_units(begin, starts, sizes, units, budget, left, key, counter, FILL, order, chosen)
+        _draw_units(starts, ends, units, budget, left, key, counter, FILL, order, chosen)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -225,28 +235,28 @@ def _similar_word(inputs, t, size, bits, words, word_offsets, slots, others, oth
 
 
 @numba.njit(cache=True, nogil=True)
-def _replace_words(inputs, begin, marks, positions, drawn, key, mask_below, random_below, ordinary, similar):  # type: ignore[no-untyped-def]
+def _replace_words(inputs, marks, places, drawn, key, mask_below, random_below, ordinary, similar):  # type: ignore[no-untyped-def]
     """Word by word: a similar one, a random one, or the same; where no similar one is known, a random one."""
     i = 0
-    while i < len(positions):
-        t, size = positions[i], 1
-        while i + size < len(positions) and drawn[i + size] == 0 and not marks[t + size] & WORD_START:
+    while i < len(places):
+        t, size = places[i], 1
+        while i + size < len(places) and drawn[i + size] == 0 and not marks[t + size] & WORD_START:
             size += 1
-        bits = number(key, REPLACEMENTS + t - begin)
+        bits = number(key, REPLACEMENTS + t)
         decided = bits >> np.uint64(32)
         if decided < random_below and not (decided < mask_below and _similar_word(inputs, t, size, bits, *similar)):
             for k in range(t, t + size):
-                inputs[k] = ordinary[below(len(ordinary), number(key, REPLACEMENTS + k - begin) << np.uint64(32))]
+                inputs[k] = ordinary[below(len(ordinary), number(key, REPLACEMENTS + k) << np.uint64(32))]
         i += size
 
 
 @numba.njit(cache=True, nogil=True)
-def _replace_tokens(inputs, begin, positions, drawn, key, by_run, mask_below, random_below, mask_id, ordinary):  # type: ignore[no-untyped-def]
+def _replace_tokens(inputs, places, drawn, key, by_run, mask_below, random_below, mask_id, ordinary):  # type: ignore[no-untyped-def]
     """Token by token, or the same decision for all of a run: the mask, a random token, or the same."""
     decided = np.uint64(0)
-    for i in range(len(positions)):
-        t = positions[i]
-        bits = number(key, REPLACEMENTS + t - begin)
+    for i in range(len(places)):
+        t = np.uint64(places[i])
+        bits = number(key, np.uint64(REPLACEMENTS) + t)
         if drawn[i] > 0 or not by_run:
             decided = bits >> np.uint64(32)
         if decided < mask_below:
@@ -264,31 +274,31 @@ def _mask_rows(  # type: ignore[no-untyped-def]
     longest = 0
     for row in range(len(offsets) - 1):
         longest = max(longest, offsets[row + 1] - offsets[row])
-    starts, sizes, order = np.zeros(longest + 1, np.int64), np.zeros(longest + 1, np.int64), np.zeros(longest + 1, np.int64)
+    starts, ends, order = np.empty(longest + 1, np.int64), np.empty(longest + 1, np.int64), np.empty(longest + 1, np.int64)
     chosen = np.zeros(longest, dtype=np.int16)  # a run's first token: words drawn; its others: -1
-    count = 0
+    total = np.uint64(0)
     for row in range(len(offsets) - 1):
         begin, end, key = np.int64(offsets[row]), np.int64(offsets[row + 1]), keys[row]
+        row_inputs, row_marks = inputs[begin:end], marks[begin:end]
         if by_token:
-            tokens = _find_tokens(marks, begin, end, starts)
+            _draw_tokens(row_marks, rates[row], key, chosen)
         else:
-            units, tokens = _find_units(marks, begin, end, phrases, starts, sizes)
-        budget = max(1, np.int64(rates[row] * tokens + 0.5)) if tokens else 0
-        if by_token:
-            _draw_tokens(begin, starts, tokens, budget, key, chosen)
-        elif len(runs):
-            _draw_runs(begin, starts, sizes, units, budget, key, runs, order, chosen)
-        else:
-            _draw_units(begin, starts, sizes, units, budget, budget, key, 0, 1, order, chosen)
-        first = count
-        for t in range(begin, end):  # written in any case, counted if chosen: no branch
-            how_many = chosen[t - begin]
-            chosen[t - begin] = 0
-            positions[count], targets[count], drawn[count] = t, inputs[t], max(how_many, 0)
-            count += how_many != 0
-        places, firsts = positions[first:count], drawn[first:count]
+            units, tokens = _find_units(row_marks, phrases, starts, ends)
+            budget = _budget(rates[row], tokens)
+            if len(runs):
+                _draw_runs(starts, ends, units, budget, key, runs, order, chosen)
+            else:
+                _draw_units(starts, ends, units, budget, budget, key, 0, 1, order, chosen)
+        first = total
+        for t in range(end - begin):  # written in any case, counted if chosen
+            words = chosen[t]
+            chosen[t] = 0
+            positions[total], targets[total], drawn[total] = t, row_inputs[t], max(words, 0)
+            total += np.uint64(words != 0)
+        places, firsts = positions[first:total], drawn[first:total]
         if by_word:
-            _replace_words(inputs, begin, marks, places, firsts, key, mask_below, random_below, ordinary, similar)
+            _replace_words(row_inputs, row_marks, places, firsts, key, mask_below, random_below, ordinary, similar)
         else:
-            _replace_tokens(inputs, begin, places, firsts, key, by_run, mask_below, random_below, mask_id, ordinary)
-    return count
+            _replace_tokens(row_inputs, places, firsts, key, by_run, mask_below, random_below, mask_id, ordinary)
+        places += begin
+    return total

@@ -21,13 +21,13 @@ def mask(
     keys: NDArray[np.uint64],
     rates: NDArray[np.float64],
 ) -> Masked:
-    """The same as `masker(ids, offsets, marks, keys, rates)`."""
+    """The same as `masker(ids, offsets, marks, keys, rates)`, with the ids left as they are."""
     inputs = ids.copy()
     drawn_at: dict[int, int] = {}  # place -> words drawn at a run's first token, 0 at its others
     for row, (begin, end) in enumerate(pairwise(offsets.tolist())):
         units = _units(masker, marks[begin:end])
         budget = int(np.floor(rates[row] * sum(map(len, units)) + 0.5))
-        runs = _runs(masker, units, max(1, budget), keys[row]) if units else []
+        runs = _runs(masker, units, end - begin, max(1, budget), keys[row]) if units else []
         for run, words in runs:
             drawn_at.update({begin + place: 0 for place in run} | {begin + run[0]: words})
         for group in _decided_together(masker, sorted(runs), marks[begin:end]):
@@ -61,9 +61,11 @@ def _draws(key: np.uint64) -> Iterator[int]:
         count += 256
 
 
-def _runs(masker: Masker, units: list[Unit], budget: int, key: np.uint64) -> list[tuple[Unit, int]]:
+def _runs(masker: Masker, units: list[Unit], size: int, budget: int, key: np.uint64) -> list[tuple[Unit, int]]:
     """What is masked in a row, each with the number of words that was drawn for it."""
     draws = _draws(key)
+    if masker.config.strategy == "token":
+        return _tokens(units, size, budget, draws)
     thresholds = masker.run_thresholds.tolist()
     free = set(range(len(units)))
     chosen: list[tuple[Unit, int]] = []
@@ -91,6 +93,18 @@ def _runs(masker: Masker, units: list[Unit], budget: int, key: np.uint64) -> lis
             chosen.append((units[unit], FILL if thresholds else 1))
             left -= len(units[unit])
     return chosen or [(units[order[0]], FILL if thresholds else 1)]
+
+
+def _tokens(units: list[Unit], size: int, budget: int, draws: Iterator[int]) -> list[tuple[Unit, int]]:
+    """Places of the row, of `size` tokens, until the budget of free ones is found."""
+    free = {place for unit in units for place in unit}
+    chosen: list[tuple[Unit, int]] = []
+    while len(chosen) < budget:
+        place = next(draws) * size >> 32
+        if place in free:
+            free.remove(place)
+            chosen.append(([place], 1))
+    return chosen
 
 
 def _place(units: list[Unit], free: set[int], length: int, left: int, is_first: bool, draws: Iterator[int]) -> list[int]:

@@ -45,8 +45,8 @@ class RowMaker:
 
     cls_id: int
     sep_id: int
-    protected: NDArray[np.uint8]
-    """By id: the mark of a token that is never masked, 0 for all others."""
+    protected: tuple[int, int, int, int, int]
+    """The ids of the special tokens, which are never masked."""
     task: SentenceTask
     row_budget: int
     """Tokens of text that fit into a row."""
@@ -124,14 +124,23 @@ def _plan(addresses, sizes, rows, keys, task, budget):  # type: ignore[no-untype
 
 
 @numba.njit(cache=True, nogil=True)
-def _copy(tokens, words, begin, end, protected, ids, marks):  # type: ignore[no-untyped-def]
-    """Tokens `begin` to `end` of a block, with their marks."""
-    for t in range(begin, end):
-        ids[t - begin] = tokens[t]
-    for t in range(begin, end):
-        marks[t - begin] = (words[t >> 3] >> np.uint8(7 - (t & 7))) & np.uint8(1)
-    for t in range(end - begin):
-        marks[t] |= protected[ids[t]]
+def _copy(tokens, words, first, protected, ids, marks):  # type: ignore[no-untyped-def]
+    """Tokens of a block with their marks; `first` is the bit of the first one among the words.
+
+    In loops from 0 over slices: for these the compiler knows that no index is negative, and makes vectors of them.
+    """
+    size = len(tokens)
+    for t in range(size):
+        ids[t] = tokens[t]
+    bits = np.uint64(first)
+    for t in range(size):
+        marks[t] = (words[bits >> np.uint64(3)] >> np.uint8(7 - (bits & np.uint64(7)))) & np.uint8(1)
+        bits += np.uint64(1)
+    a, b, c, d, e = protected
+    for t in range(size):
+        token = ids[t]
+        special = (token == a) | (token == b) | (token == c) | (token == d) | (token == e)
+        marks[t] |= np.uint8(PROTECTED | WORD_START) * np.uint8(special)
     marks[0] |= np.uint8(WORD_START)
 
 
@@ -146,11 +155,12 @@ def _fill(addresses, parts, offsets, id_bytes, cls_id, sep_id, protected, ids, m
             begin, end = parts[i, 2 * part], parts[i, 2 * part + 1]
             if part == 1 and begin == end:
                 break
-            words = _values(addresses[i, _WORDS], (end + 7) // 8, np.uint8)
+            words = _values(addresses[i, _WORDS] + begin // 8, (end + 7) // 8 - begin // 8, np.uint8)
+            row_ids, row_marks = ids[at : at + end - begin], marks[at : at + end - begin]
             if id_bytes == 2:
-                _copy(_values(addresses[i, _IDS], end, np.uint16), words, begin, end, protected, ids[at:], marks[at:])
+                _copy(_values(addresses[i, _IDS] + 2 * begin, end - begin, np.uint16), words, begin & 7, protected, row_ids, row_marks)
             else:
-                _copy(_values(addresses[i, _IDS], end, np.uint32), words, begin, end, protected, ids[at:], marks[at:])
+                _copy(_values(addresses[i, _IDS] + 4 * begin, end - begin, np.uint32), words, begin & 7, protected, row_ids, row_marks)
             segments[at : at + end - begin + 1] = part
             at += end - begin
             ids[at], marks[at] = sep_id, special
