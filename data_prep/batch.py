@@ -46,15 +46,36 @@ class Batch:
         """Some of the rows, as a batch of their own."""
         begin, end = int(self.offsets[first]), int(self.offsets[behind])
         low, high = np.searchsorted(self.positions, [begin, end])
-        by_row: dict[str, Any] = {name: getattr(self, name) for name in ("stream", "row_ids", "sets", "epochs", "swapped", "stranger")}
-        chosen: dict[str, Any] = {name: None if values is None else values[first:behind] for name, values in by_row.items()}
         return Batch(
-            **chosen,
+            **self._by_row(slice(first, behind)),
             inputs=self.inputs[begin:end],
             offsets=self.offsets[first : behind + 1] - begin,
             segments=self.segments[begin:end],
             positions=self.positions[low:high] - begin,
             targets=self.targets[low:high],
+        )
+
+    def _by_row(self, chosen: Any) -> dict[str, Any]:
+        """What has one value a row, for the chosen rows."""
+        columns = {name: getattr(self, name) for name in ("stream", "row_ids", "sets", "epochs", "swapped", "stranger")}
+        return {name: None if values is None else values[chosen] for name, values in columns.items()}
+
+    def arranged(self, order: NDArray[np.int64]) -> "Batch":
+        """The same rows in another order."""
+        lengths = np.diff(self.offsets)[order]
+        offsets = np.zeros_like(self.offsets)
+        np.cumsum(lengths, out=offsets[1:])
+        tokens = np.repeat(self.offsets[:-1][order] - offsets[:-1], lengths) + np.arange(self.tokens)
+        row_of = np.searchsorted(self.offsets, self.positions, side="right") - 1
+        positions = offsets[np.argsort(order)[row_of]] + self.positions - self.offsets[row_of]
+        rising = np.argsort(positions)
+        return Batch(
+            **self._by_row(order),
+            inputs=self.inputs[tokens],
+            offsets=offsets,
+            segments=self.segments[tokens],
+            positions=positions[rising],
+            targets=self.targets[rising],
         )
 
     def micro_batches(self, *, most_rows: int | None = None, most_tokens: int | None = None) -> "Iterator[Batch]":
@@ -116,5 +137,5 @@ def join(batches: Sequence[Batch]) -> Batch:
     joined: dict[str, Any] = {}
     for field in fields(Batch):
         values = moved.get(field.name) or [getattr(batch, field.name) for batch in batches]
-        joined[field.name] = None if values[0] is None else np.concatenate(values).astype(values[0].dtype)
+        joined[field.name] = None if values[0] is None else np.concatenate(values).astype(getattr(batches[0], field.name).dtype)
     return Batch(**joined)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
@@ -81,7 +81,10 @@ class Loader:
         stream = np.arange(first, position + rows, self.world, dtype=np.int64)
         sets, own_stream = self.mixture.locate(stream)
         parts = [self._of_set(number, stream[sets == number], own_stream[sets == number]) for number in np.unique(sets).tolist()]
-        return _in_order(parts) if len(parts) > 1 else parts[0]
+        if len(parts) == 1:
+            return parts[0]
+        together = join(parts)
+        return together.arranged(np.argsort(together.stream))
 
     def batches(self, position: int = 0, workers: int = 1, ahead: int = 4) -> Iterator[Batch]:
         """Batch after batch from a stream position on, without end, made ahead by threads; without workers each is made when asked for."""
@@ -195,12 +198,6 @@ def make_masker(blocks: Blocks, masking: MaskingConfig) -> Masker:
         similar = read_table(Path(masking.similar_words), load_engine(REFERENCE, vocabulary.text))
     ordinary = ordinary_ids(vocabulary.pieces, list(specials.values()))
     return Masker(config=masking, mask_id=specials["mask"], ordinary=ordinary, similar=similar)
-
-
-def _in_order(parts: Sequence[Batch]) -> Batch:
-    """Rows of several sets in the order of the stream."""
-    rows = [part.rows(i, i + 1) for part in parts for i in range(len(part))]
-    return join(sorted(rows, key=lambda row: int(row.stream[0])))
 
 
 def _make(source: Blocks, maker: RowMaker, masker: Masker, number: int, places: _Places) -> Batch:

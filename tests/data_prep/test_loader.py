@@ -1,0 +1,369 @@
+"""Batches are a function of the stream position: the same for any ranks, workers and restarts; every row once an epoch."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import webdataset
+from sample_corpus import DOCUMENTS
+
+from remask.data_prep import manifest
+from remask.data_prep.batch import Batch, join
+from remask.data_prep.blocks import Blocks, DamageError
+from remask.data_prep.corpus import Source
+from remask.data_prep.data import DataConfig
+from remask.data_prep.errors import InputError
+from remask.data_prep.loader import Loader, fixed_batches, make_masker, open_loader, row_maker
+from remask.data_prep.masking import MaskingConfig
+from remask.data_prep.pack import PackConfig, Packing
+from remask.data_prep.prep import PrepConfig, prepare
+from remask.data_prep.workers import local_workers
+
+PACK = PackConfig(mode="segment-pair", sequence_length=64)
+LANES = 48
+BATCH = 48
+
+
+def make_set(folder: Path, bpe_file: Path, texts: list[str], mode: Packing = "segment-pair", block_rows: int = 16) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    config = PrepConfig(
+        sources=(Source(name="test", paths=(str(folder / "corpus.jsonl"),)),),
+        tokenizer=bpe_file,
+        pack=PackConfig(mode=mode, sequence_length=64),
+        block_rows=block_rows,
+    )
+    with local_workers(1) as workers:
+        assert prepare(config, folder / "set", workers, lambda *_: None).manifest is not None
+    return folder / "set"
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory, bpe_file: Path) -> Path:
+    return make_set(tmp_path_factory.mktemp("loader") / "a", bpe_file, DOCUMENTS[:300])
+
+
+@pytest.fixture(scope="module")
+def more_shards(tmp_path_factory: pytest.TempPathFactory, bpe_file: Path) -> Path:
+    return make_set(tmp_path_factory.mktemp("loader") / "b", bpe_file, DOCUMENTS[300:400])
+
+
+def loader_of(*sets: Path, rank: int = 0, world: int = 1, seed: int = 5, masking: MaskingConfig | None = None, **options: Any) -> Loader:
+    data: dict[str, Any] = {"pack": PACK, "batch_rows": BATCH, "lanes": LANES, "window_blocks": 3, "sentence_task": "sop", **options}
+    config = DataConfig(sets=tuple(map(str, sets)), **data)
+    return open_loader(config, masking or MaskingConfig(strategy="whole-word"), seed, rank=rank, world=world)
+
+
+def digests_of(make: Callable[[int, int], Loader], world: int, positions: list[int], workers: int = 0, batches: int = 1) -> dict[int, str]:
+    """Digests by stream position of all ranks' batches, so many from each position on."""
+    found: dict[int, str] = {}
+    for rank in range(world):
+        loader = make(rank, world)
+        for position in positions:
+            for batch in islice(loader.batches(position, workers=workers), batches):
+                found.update(batch.digests())
+    return found
+
+
+def test_three_epochs_are_the_same_for_any_world_size_and_workers(shards: Path) -> None:
+    rows = loader_of(shards).orders[0].rows
+    count = -(-3 * rows // BATCH)
+    assert rows > 500 and rows % LANES != 0 and rows % BATCH != 0
+
+    def make(rank: int, world: int) -> Loader:
+        return loader_of(shards, rank=rank, world=world)
+
+    expected = digests_of(make, 1, [0], batches=count)
+    assert sorted(expected) == list(range(count * BATCH)) and len(set(expected.values())) == len(expected)
+    for world, workers in [(2, 0), (3, 1), (4, 4), (8, 0), (16, 1), (1, 4), (1, 1)]:
+        assert digests_of(make, world, [0], workers, count) == expected, (world, workers)
+    rng = np.random.default_rng(1)
+    seeks = rng.integers(0, 3 * rows - BATCH, 20).tolist()
+    for world in (1, 3, 16):
+        found = digests_of(make, world, seeks)
+        assert len(found) > BATCH and found == {position: expected[position] for position in found}
+
+
+def test_every_row_comes_once_an_epoch_also_when_the_batch_size_changes(shards: Path) -> None:
+    loader = loader_of(shards)
+    rows = loader.orders[0].rows
+    seen: list[tuple[int, int]] = []
+    position = 0
+    for size in (48, 96, 3, 7, 480, 1000):
+        while position < rows * (1 + len(seen) // rows) and len(seen) < 2 * rows:
+            batch = loader.batch(position, size)
+            seen.extend(zip(batch.epochs.tolist(), batch.row_ids.tolist(), strict=True))
+            position += size
+            if size != 48 or len(seen) > rows // 2:
+                break
+    while len(seen) < 2 * rows:
+        batch = loader.batch(position, 100)
+        seen.extend(zip(batch.epochs.tolist(), batch.row_ids.tolist(), strict=True))
+        position += 100
+    for epoch in (0, 1):
+        assert sorted(row for e, row in seen if e == epoch) == list(range(rows))
+
+
+def test_rows_are_those_of_the_shards_with_special_tokens_around_them(shards: Path) -> None:
+    """Against plain webdataset: what the masks hide put back, parts in their order."""
+    described = manifest.read(shards)
+    expected = []
+    for block in webdataset.WebDataset([str(shards / shard.name) for shard in described.train], shardshuffle=False).decode():
+        bounds, splits = block["rows.npy"].tolist(), block["splits.npy"].tolist()
+        for begin, end, split in zip(bounds[:-1], bounds[1:], splits, strict=True):
+            text = block["ids.npy"][begin:end].tolist()
+            expected.append((text[:split], text[split:]) if split else (text, []))
+    cls, sep = described.specials["cls"], described.specials["sep"]
+    loader = loader_of(shards)
+    labels = Counter[int]()
+    for batch in islice(loader.batches(workers=0), loader.orders[0].rows // BATCH):
+        assert batch.swapped is not None and batch.stranger is None
+        whole = batch.inputs.copy()
+        whole[batch.positions] = batch.targets
+        for row in range(len(batch)):
+            first, second = expected[batch.row_ids[row]]
+            label = int(batch.swapped[row])
+            labels[label] += 1
+            parts = [second, first] if label == 1 else [first, second]
+            tokens = [cls, *parts[0], sep, *([*parts[1], sep] if parts[1] else [])]
+            begin, end = batch.offsets[row], batch.offsets[row + 1]
+            assert whole[begin:end].tolist() == tokens
+            assert batch.segments[begin:end].tolist() == [0] * (len(parts[0]) + 2) + [1] * (len(tokens) - len(parts[0]) - 2)
+            assert (label == -1) == (not second)
+    assert abs(labels[0] - labels[1]) < 4 * np.sqrt(labels[0] + labels[1]), "half of the pairs are swapped"
+
+
+def test_nsp_takes_half_of_the_second_parts_from_other_documents(shards: Path) -> None:
+    described = manifest.read(shards)
+    document_of, text_of = [], []
+    documents = 0
+    for block in webdataset.WebDataset([str(shards / shard.name) for shard in described.train], shardshuffle=False).decode():
+        ends = block["documents.npy"]
+        for begin, end, split in zip(block["rows.npy"][:-1], block["rows.npy"][1:], block["splits.npy"], strict=True):
+            document_of.append(documents + int(np.searchsorted(ends, begin, side="right")))
+            text_of.append((block["ids.npy"][begin:end].tolist(), int(split)))
+        documents += len(ends) + 1
+    loader = loader_of(shards, sentence_task="nsp")
+    labels = Counter[int]()
+    for batch in islice(loader.batches(workers=0), loader.orders[0].rows // BATCH):
+        assert batch.stranger is not None and batch.swapped is None and batch.longest <= 64
+        whole = batch.inputs.copy()
+        whole[batch.positions] = batch.targets
+        for row in range(len(batch)):
+            label = int(batch.stranger[row])
+            labels[label] += 1
+            text, split = text_of[batch.row_ids[row]]
+            tokens = whole[batch.offsets[row] : batch.offsets[row + 1]].tolist()
+            if label == -1:
+                assert split == 0
+                continue
+            second = tokens[split + 2 : -1]
+            assert tokens[1 : split + 1] == text[:split] and second
+            if label == 0:
+                assert second == text[split:]
+            else:
+                sources = {document_of[i] for i, (other, at) in enumerate(text_of) if other[at : at + len(second)] == second}
+                assert sources - {document_of[batch.row_ids[row]]}, "it stands in another document"
+    assert labels[1] > 100 and abs(labels[0] - labels[1]) < 5 * np.sqrt(labels[0] + labels[1])
+
+
+@pytest.mark.parametrize(("refresh", "same"), [("never", {0, 1, 2, 3}), ("copies", {0, 2}), ("epoch", {0})])
+def test_masks_change_when_refresh_says(shards: Path, refresh: Any, same: set[int]) -> None:
+    loader = loader_of(shards, masking=MaskingConfig(refresh=refresh, copies=2), sentence_task="none")
+    rows = loader.orders[0].rows
+    masks: list[dict[int, list[int]]] = []
+    for epoch in range(4):
+        batch = loader.batch(epoch * rows, rows)
+        assert set(batch.epochs.tolist()) == {epoch}
+        places = np.searchsorted(batch.offsets, batch.positions, side="right") - 1
+        inside = batch.positions - batch.offsets[places]
+        masks.append({int(batch.row_ids[row]): inside[places == row].tolist() for row in range(len(batch))})
+    assert {epoch for epoch in range(4) if masks[epoch] == masks[0]} == same
+
+
+def test_a_mixture_keeps_its_shares_and_each_set_its_epochs(shards: Path, more_shards: Path) -> None:
+    def make(rank: int, world: int) -> Loader:
+        return loader_of(shards, more_shards, rank=rank, world=world, weights=(0.7, 0.3))
+
+    loader = make(0, 1)
+    batches = [loader.batch(i * BATCH) for i in range(60)]
+    sets = np.concatenate([batch.sets for batch in batches])
+    assert abs(np.count_nonzero(sets == 1) - 0.3 * len(sets)) < 20
+    assert all(set(batch.sets.tolist()) == {0, 1} for batch in batches)
+    small = loader.orders[1].rows
+    rows = [(e, r) for batch in batches for s, e, r in zip(batch.sets, batch.epochs, batch.row_ids, strict=True) if s == 1]
+    assert len(rows) == len(set(rows)), "no row of a set comes twice in one of its epochs"
+    assert Counter(e for e, _ in rows)[0] == small, "and all do come"
+    expected = digests_of(make, 1, [0], batches=20)
+    assert digests_of(make, 3, [0], batches=20) == digests_of(make, 16, [0], 2, 20) == expected
+
+
+def test_validation_rows_have_fixed_masks(shards: Path) -> None:
+    data = DataConfig(sets=(str(shards),), pack=PACK, sentence_task="sop")
+    blocks = Blocks(shards, "validation")
+    masking = MaskingConfig()
+    found = []
+    for world in (1, 3):
+        digests: dict[int, str] = {}
+        for rank in range(world):
+            for batch in fixed_batches(blocks, row_maker(blocks, data, masking), make_masker(blocks, masking), 8, rank, world):
+                digests.update(batch.digests())
+        found.append(digests)
+    assert found[0] == found[1] and sorted(found[0]) == list(range(int(blocks.rows.sum()))) and len(found[0]) > 1
+
+
+def damaged_copy(shards: Path, tmp_path: Path, name: str = "set") -> tuple[Path, manifest.Block]:
+    """A copy whose fifth block has one bit turned."""
+    shutil.copytree(shards, tmp_path / name)
+    shard = manifest.read(tmp_path / name).train[0]
+    block = shard.blocks[4]
+    data = bytearray((tmp_path / name / shard.name).read_bytes())
+    data[block.offset + block.bytes // 2] ^= 1
+    (tmp_path / name / shard.name).write_bytes(data)
+    return tmp_path / name, block
+
+
+def test_a_damaged_block_stops_and_is_named_with_its_rows(shards: Path, tmp_path: Path) -> None:
+    folder, _ = damaged_copy(shards, tmp_path)
+    loader = loader_of(folder)
+    with pytest.raises(DamageError, match=r"train-00000\.tar: altered since it was written.*rows 64 to 79 cannot be read"):
+        loader.batch(0, loader.orders[0].rows)
+    (folder / "train-00000.tar").unlink()
+    with pytest.raises(DamageError, match=r"train-00000\.tar: missing; rows"):
+        loader_of(folder).batch(0)
+
+
+def test_skipping_leaves_out_the_same_rows_on_any_ranks(shards: Path, tmp_path: Path) -> None:
+    folder, block = damaged_copy(shards, tmp_path)
+
+    def make(rank: int, world: int) -> Loader:
+        return loader_of(folder, rank=rank, world=world, damaged="skip-and-report")
+
+    rows = make(0, 1).orders[0].rows
+    count = rows // BATCH
+    whole = digests_of(lambda rank, world: loader_of(shards, rank=rank, world=world), 1, [0], batches=count)
+    found = digests_of(make, 1, [0], batches=count)
+    assert len(whole) - block.rows <= len(found) < len(whole)
+    assert found == {position: whole[position] for position in found}, "all others are as they were"
+    assert digests_of(make, 4, [0], 1, count) == found
+    loader = make(0, 1)
+    loader.batch(0, rows)
+    (damage,) = loader.sets[0].damages.values()
+    assert (damage.first_row, damage.rows) == (64, block.rows)
+
+
+def changed_manifest(shards: Path, tmp_path: Path, change: Callable[[Any], None]) -> Path:
+    shutil.copytree(shards, tmp_path / "set")
+    described = json.loads((shards / "manifest.json").read_text())
+    change(described)
+    (tmp_path / "set" / "manifest.json").write_text(json.dumps(described))
+    return tmp_path / "set"
+
+
+@pytest.mark.parametrize("name", ["../secret.tar", "/etc/secret.tar", "pipe:cat x.tar", "a/b.tar", "..", "http://x/y.tar"])
+def test_names_that_are_no_plain_files_are_refused(shards: Path, tmp_path: Path, name: str) -> None:
+    def rename(described: Any) -> None:
+        described["train"][0]["name"] = name
+
+    with pytest.raises(InputError, match="no plain file name"):
+        loader_of(changed_manifest(shards, tmp_path, rename)).batch(0, 300)
+
+
+def test_a_member_that_is_no_plain_array_is_refused(shards: Path, tmp_path: Path) -> None:
+    """A pickled object array, with the hash of the block made to match."""
+    import xxhash
+
+    shutil.copytree(shards, tmp_path / "set")
+    described = json.loads((shards / "manifest.json").read_text())
+    shard = described["train"][0]
+    data = bytearray((shards / shard["name"]).read_bytes())
+    for block in shard["blocks"]:
+        offset, _ = block["members"]["ids"]
+        data[offset : offset + 128] = bytes(data[offset : offset + 128]).replace(b"'<u2'", b"'|O' ")
+        block["hash"] = xxhash.xxh3_64_hexdigest(data[block["offset"] : block["offset"] + block["bytes"]])
+    (tmp_path / "set" / shard["name"]).write_bytes(data)
+    (tmp_path / "set" / "manifest.json").write_text(json.dumps(described))
+    with pytest.raises(InputError, match="the member ids has the header"):
+        loader_of(tmp_path / "set").batch(0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"world": 5}, "data.lanes: 48 was given, it must be a multiple of the 5 ranks"),
+        ({"batch_rows": 50, "world": 16}, "data.batch_rows: 50 was given, it must be a multiple of the 16 ranks"),
+        ({"pack": PackConfig(mode="segment-pair", sequence_length=128)}, "packed with sequence_length 64, the run wants 128"),
+        ({"masking": MaskingConfig(strategy="phrase")}, "no phrases are marked in it"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_the_first_batch(shards: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        loader_of(shards, **options)
+
+
+def test_micro_batches_and_the_padded_form_hold_the_same_rows(shards: Path) -> None:
+    batch = loader_of(shards).batch(0)
+    for pieces in (list(batch.micro_batches(most_rows=7)), list(batch.micro_batches(most_tokens=300))):
+        assert len(pieces) > 3 and join(pieces).digests() == batch.digests()
+    assert all(piece.tokens <= 300 for piece in batch.micro_batches(most_tokens=300))
+    assert all(len(piece) == 1 for piece in batch.micro_batches(most_tokens=1))
+    padded = batch.padded(pad_id=1, length=64)
+    assert padded["input_ids"].shape == (BATCH, 64)
+    assert padded["input_ids"][padded["attention_mask"] == 1].tolist() == batch.inputs.tolist()
+    assert padded["labels"][padded["labels"] >= 0].tolist() == batch.targets.tolist()
+    assert np.all(padded["input_ids"][padded["attention_mask"] == 0] == 1)
+    tensors = batch.tensors()
+    assert tensors["inputs"].tolist() == batch.inputs.tolist() and "stranger" not in tensors
+
+
+def test_waiting_is_measured_and_an_abandoned_loader_ends(shards: Path) -> None:
+    loader = loader_of(shards)
+    batches = loader.batches(workers=2)
+    for _ in range(5):
+        assert isinstance(next(batches), Batch)
+    batches.close()
+    assert loader.waits.batches == 5 and loader.waits.seconds > 0
+
+
+def test_the_rate_can_change_over_training(shards: Path) -> None:
+    config = DataConfig(sets=(str(shards),), pack=PACK, batch_rows=BATCH, lanes=LANES)
+    masking = MaskingConfig(rate=0.4, final_rate=0.1)
+    loader = open_loader(config, masking, 1, total_rows=100 * BATCH)
+    shares = [len(batch.positions) / batch.tokens for batch in (loader.batch(i * BATCH) for i in (0, 50, 99, 200))]
+    assert shares == sorted(shares, reverse=True) and shares[0] > 0.33 and 0.2 < shares[1] < 0.27 and shares[2] < 0.12 > shares[3]
+
+
+def test_masks_are_as_many_and_as_hugging_faces_collator_makes_them(shards: Path) -> None:
+    """Rate and 80/10/10 of the token strategy against theirs, on the same rows, within four standard errors."""
+    from tokenizers import Tokenizer
+    from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
+
+    names = {"pad_token": "<pad>", "mask_token": "<mask>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>"}
+    theirs = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_file(str(shards / "tokenizer.json")), **names)
+    collator = DataCollatorForLanguageModeling(theirs, mlm_probability=0.15, seed=3)
+    loader = loader_of(shards, masking=MaskingConfig(), sentence_task="none")
+    counts = np.zeros((2, 4))
+    for i in range(25):
+        batch = loader.batch(i * BATCH)
+        whole = batch.inputs.copy()
+        whole[batch.positions] = batch.targets
+        rows = [whole[begin:end].tolist() for begin, end in zip(batch.offsets[:-1], batch.offsets[1:], strict=True)]
+        made = collator([{"input_ids": row} for row in rows])
+        asked = made["labels"].numpy() != -100
+        padded = batch.padded(theirs.pad_token_id)
+        for side, (labels, inputs) in enumerate(
+            [(padded["labels"], padded["input_ids"]), (made["labels"].numpy(), made["input_ids"].numpy())]
+        ):
+            at = labels != -100
+            now, then = inputs[at], labels[at]
+            counts[side] += [np.count_nonzero(at), (now == theirs.mask_token_id).sum(), (now == then).sum(), batch.tokens - 2 * len(batch)]
+        assert asked.any()
+    shares = counts[:, :3] / np.array([[counts[0, 3], counts[0, 0], counts[0, 0]], [counts[1, 3], counts[1, 0], counts[1, 0]]])
+    errors = np.sqrt(shares[1] * (1 - shares[1]) / np.array([counts[1, 3], counts[1, 0], counts[1, 0]]))
+    assert counts.min() > 100 and np.all(np.abs(shares[0] - shares[1]) < 6 * errors), shares
