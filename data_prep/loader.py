@@ -20,11 +20,11 @@ from remask.data_prep.errors import InputError
 from remask.data_prep.keys import key_of, row_keys
 from remask.data_prep.manifest import Manifest
 from remask.data_prep.masking import MaskingConfig
-from remask.data_prep.masks import Masker, ordinary_ids
+from remask.data_prep.masks import Masked, Masker, ordinary_ids
 from remask.data_prep.mixture import Mixture
 from remask.data_prep.order import Order
 from remask.data_prep.phrases import LEVELS
-from remask.data_prep.rows import RowMaker
+from remask.data_prep.rows import RowMaker, Rows
 from remask.data_prep.similar import NO_SIMILAR, read_table
 from remask.data_prep.tokenizer import load as load_tokenizer
 
@@ -103,6 +103,16 @@ class Loader:
                     yield batch
             finally:
                 pool.shutdown(cancel_futures=True)
+
+    def rows_in_epoch(self, row_ids: NDArray[np.int64], epoch: int) -> tuple[Rows, Masked]:
+        """Rows of the first set by their numbers, as they are in an epoch, before and after masking: for looking at them."""
+        blocks = self.sets[0]
+        numbers = np.searchsorted(blocks.first_rows, row_ids, side="right") - 1
+        blocks.open(numbers)
+        keys = row_keys(key_of(self.seed, _MASKS, 0, self.masker.config.refresh_of(epoch)), row_ids)
+        rows = self.makers[0](blocks.addresses[numbers], blocks.sizes[numbers], row_ids - blocks.first_rows[numbers], keys)
+        rates = np.full(len(row_ids), self.masker.config.rate)
+        return rows, self.masker(rows.ids.copy(), rows.offsets, rows.marks, keys, rates)
 
     def _of_set(self, number: int, stream: NDArray[np.int64], own_stream: NDArray[np.int64]) -> Batch:
         epochs, blocks, rows = self.orders[number].locate(own_stream)

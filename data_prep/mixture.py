@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from remask.data_prep.keys import key_of, numbers
 
 _WHEEL = 1000
-_STARTS = 3  # what the key is for
+_STARTS = 6  # what the key is for
 
 
 @dataclass(frozen=True, kw_only=True)

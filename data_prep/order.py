@@ -1,9 +1,10 @@
 """The order of rows: computed from (seed, epoch, position), never stored and never replayed.
 
 An epoch's N rows lie in a line: the blocks in a keyed permutation, and the rows permuted by a key inside windows of a few blocks. The line
-is cut into L lanes, of which the first N mod L are one row longer than the others. Position p of an epoch is row p div L of lane p mod L,
-so every row comes exactly once an epoch. The run's stream goes on over the epochs: stream position g is position g mod N of epoch
-g div N, and a batch may hold the end of one epoch and the beginning of the next.
+is cut into L stretches, of which the first N mod L are one row longer than the others, and each lane takes one of them, by a key, too:
+else the lanes of one batch would lie side by side in the line. Position p of an epoch is row p div L of lane p mod L, so every row comes
+exactly once an epoch. The run's stream goes on over the epochs: stream position g is position g mod N of epoch g div N, and a batch may
+hold the end of one epoch and the beginning of the next.
 
 With W ranks, rank r takes the stream positions with g mod W = r. W divides L, so these lie in 1/W of the lanes, read front to back.
 """
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from remask.data_prep.keys import key_of, mix
 
-_BLOCKS, _ROWS = 1, 2  # what a key is for
+_BLOCKS, _ROWS, _LANES = 1, 2, 3  # what a key is for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Line:
     window_starts: NDArray[np.int64]
     """First row of each window in the line, and the end."""
     key: np.uint64
+    lane_key: np.uint64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class Order:
         for epoch in np.unique(epochs):
             here = epochs == epoch
             line = self._line(int(epoch))
-            places = _in_line(positions[here], self.rows, self.lanes)
+            places = _in_line(positions[here], self.rows, self.lanes, line.lane_key)
             blocks[here], rows[here] = _locate(places, line.blocks, line.window_starts, self.block_rows, self.window_blocks, line.key)
         return epochs, blocks, rows
 
@@ -64,18 +66,11 @@ class Order:
             ends = np.cumsum(self.block_rows[blocks])
             last_blocks = np.arange(self.window_blocks - 1, len(ends) + self.window_blocks - 1, self.window_blocks).clip(max=len(ends) - 1)
             starts = np.concatenate(([0], ends[last_blocks]))
-            line = Line(blocks=blocks, window_starts=starts, key=key_of(self.seed, epoch, _ROWS))
+            line = Line(blocks=blocks, window_starts=starts, key=key_of(self.seed, epoch, _ROWS), lane_key=key_of(self.seed, epoch, _LANES))
             for old in sorted(self._lines, key=lambda kept: abs(kept - epoch))[1:]:
                 self._lines.pop(old, None)
             self._lines[epoch] = line
         return line
-
-
-def _in_line(positions: NDArray[np.int64], rows: int, lanes: int) -> NDArray[np.int64]:
-    """The place in the line of each position of an epoch."""
-    depth, lane = np.divmod(positions, lanes)
-    shortest, longer = divmod(rows, lanes)
-    return lane * shortest + np.minimum(lane, longer) + depth
 
 
 @numba.njit(cache=True, nogil=True)
@@ -120,3 +115,17 @@ def _locate(places, blocks, window_starts, block_rows, window_blocks, key):  # t
             at += 1
         found[0, i], found[1, i] = blocks[at], row
     return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _in_line(positions, rows, lanes, key):  # type: ignore[no-untyped-def]
+    """The place in the line of each position of an epoch. The longer stretches and the others are permuted among themselves."""
+    shortest, longer = rows // lanes, rows % lanes
+    places = np.empty(len(positions), dtype=np.int64)
+    for i in range(len(positions)):
+        depth, lane = positions[i] // lanes, positions[i] % lanes
+        if lane < longer:
+            places[i] = permute(lane, longer, key) * (shortest + 1) + depth
+        else:
+            places[i] = longer * (shortest + 1) + permute(lane - longer, lanes - longer, key) * shortest + depth
+    return places

@@ -15,6 +15,7 @@ from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import AskedFormat
 from remask.data_prep.marks import MarkConfig
 from remask.data_prep.pack import PackConfig
+from remask.launcher import similar_words
 from remask.launcher.corpora import sources_of
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
@@ -41,6 +42,7 @@ class PrepOptions:
       remask prep 'wiki/*.jsonl.gz' books/ --tokenizer roberta/ --out shards --pack.mode doc-sentences
       mpirun -n 64 remask prep news.jsonl --tokenizer tokenizer.json --out shards
       remask prep --verify --out shards
+      remask prep similar shards --out similar.tsv   (a table for the masking strategy similar; has a --help of its own)
     """
 
     inputs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
@@ -83,6 +85,8 @@ class PrepOptions:
 
 def main(args: Sequence[str]) -> int:
     """turn a corpus into shards, or --verify a shard set"""
+    if args[:1] == ["similar"]:
+        return similar_words.main(args[1:])
     options = parse(PrepOptions, args, "prep")
     if options.verify:
         return _verify(options.out)
