@@ -103,18 +103,21 @@ def _contest(contestant: str, folder: Path, timed: str, mds_python: Path | None 
 
 def _texts(options: PrepBenchOptions, folder: Path) -> dict[Part, Path]:
     """The text of each part that can be measured."""
-    found: dict[Part, Path] = {}
-    english, chinese = (options.data / f"{language}.jsonl.gz" for language in ("en", "zh"))
-    if english.exists():
-        found["bpe"] = found["wordpiece"] = _unpacked(english, folder / "en.jsonl")
-    else:
-        from remask.data_prep.harvest import harvest
-
-        found["bpe"] = found["wordpiece"] = folder / "harvest.jsonl"
-        harvest(found["bpe"], ("python", "numpy", "torch", "transformers"), os.cpu_count() or 1, lambda *_: None)
-    if chinese.exists():
+    found: dict[Part, Path] = {"bpe": english_text(options.data, folder)}
+    found["wordpiece"] = found["bpe"]
+    if (chinese := options.data / "zh.jsonl.gz").exists():
         found["chinese"] = _unpacked(chinese, folder / "zh.jsonl")
     return {part: found[part] for part in options.parts if part in found}
+
+
+def english_text(data: Path, folder: Path) -> Path:
+    """A JSONL file of English, from the data folder or harvested."""
+    if (packed := data / "en.jsonl.gz").exists():
+        return _unpacked(packed, folder / "en.jsonl")
+    from remask.data_prep.harvest import harvest
+
+    harvest(folder / "harvest.jsonl", ("python", "numpy", "torch", "transformers"), os.cpu_count() or 1, lambda *_: None)
+    return folder / "harvest.jsonl"
 
 
 def _unpacked(packed: Path, file: Path) -> Path:

@@ -75,11 +75,14 @@ class Blocks:
         What is damaged stops the run, or is left out and kept in `damages`. That depends on the bytes on disk alone, so all ranks that see
         the same files decide the same.
         """
-        for block in np.unique(blocks[self.addresses[blocks, 0] == 0]).tolist():
+        ready: NDArray[np.bool_] = self.addresses[blocks, 0] != 0
+        if ready.all():
+            return ready
+        for block in np.unique(blocks[~ready]).tolist():
             with self._lock:
                 if self.addresses[block, 0] == 0 and block not in self.damages:
                     self._open(block)
-        ready: NDArray[np.bool_] = self.addresses[blocks, 0] != 0
+        ready = self.addresses[blocks, 0] != 0
         return ready
 
     def has(self, channel: str) -> bool:

@@ -79,10 +79,10 @@ class Loader:
         rows = self.batch_rows if rows is None else rows
         first = position + (self.rank - position) % self.world
         stream = np.arange(first, position + rows, self.world, dtype=np.int64)
+        if len(self.sets) == 1:
+            return self._of_set(0, stream, stream)
         sets, own_stream = self.mixture.locate(stream)
         parts = [self._of_set(number, stream[sets == number], own_stream[sets == number]) for number in np.unique(sets).tolist()]
-        if len(parts) == 1:
-            return parts[0]
         together = join(parts)
         return together.arranged(np.argsort(together.stream))
 
@@ -117,8 +117,8 @@ class Loader:
     def _of_set(self, number: int, stream: NDArray[np.int64], own_stream: NDArray[np.int64]) -> Batch:
         epochs, blocks, rows = self.orders[number].locate(own_stream)
         masking = self.masker.config
-        seen, which = np.unique(epochs, return_inverse=True)
-        keys = np.array([key_of(self.seed, _MASKS, number, masking.refresh_of(epoch)) for epoch in seen.tolist()])[which]
+        first, last = int(epochs.min()), int(epochs.max())
+        keys = np.array([key_of(self.seed, _MASKS, number, masking.refresh_of(epoch)) for epoch in range(first, last + 1)])[epochs - first]
         rates = masking.rate_at(stream / self.total_rows if self.total_rows else np.zeros(len(stream)))
         places = _Places(stream=stream, epochs=epochs, blocks=blocks, rows=rows, keys=keys, rates=rates)
         return _make(self.sets[number], self.makers[number], self.masker, number, places)
@@ -193,6 +193,7 @@ def row_maker(blocks: Blocks, data: DataConfig, masking: MaskingConfig) -> RowMa
         task=data.sentence_task,
         row_budget=data.pack.row_budget,
         id_bytes=blocks.id_bytes,
+        words=masking.strategy != "token",
         phrase_levels=levels,
     )
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numba
 import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
 from numpy.typing import NDArray
 
 from remask.data_prep.keys import below, number
@@ -134,8 +135,8 @@ def _budget(rate, tokens):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _draw_tokens(marks, rate, key, chosen):  # type: ignore[no-untyped-def]
-    """Single tokens: places are drawn until enough of them were free."""
+def _draw_tokens(marks, rate, key, bits):  # type: ignore[no-untyped-def]
+    """Single tokens, as one bit each: places are drawn until enough of them were free."""
     tokens = 0
     for t in range(len(marks)):
         tokens += (marks[t] & np.uint8(PROTECTED)) == 0
@@ -144,9 +145,37 @@ def _draw_tokens(marks, rate, key, chosen):  # type: ignore[no-untyped-def]
     while left > 0:
         place = np.uint64(below(len(marks), number(key, counter)))
         counter += 1
-        taken = (chosen[place] == 0) & ((marks[place] & np.uint8(PROTECTED)) == 0)
-        chosen[place] |= np.int16(taken)
+        bit = np.uint64(1) << (place & np.uint64(63))
+        taken = ((bits[place >> np.uint64(6)] & bit) == 0) & ((marks[place] & np.uint8(PROTECTED)) == 0)
+        bits[place >> np.uint64(6)] |= bit * np.uint64(taken)
         left -= taken
+
+
+@numba.njit(cache=True, nogil=True)
+def _list_tokens(bits, inputs, positions, targets, drawn):  # type: ignore[no-untyped-def]
+    """The places of set bits, rising; how many there are. The bits are cleared."""
+    count = np.uint64(0)
+    for word in range(len(bits)):
+        left = bits[word]
+        bits[word] = np.uint64(0)
+        while left:
+            place = np.uint64(64 * word) + np.uint64(trailing_zeros(left))
+            left &= left - np.uint64(1)
+            positions[count], targets[count], drawn[count] = place, inputs[place], 1
+            count += np.uint64(1)
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def _list_runs(chosen, inputs, positions, targets, drawn):  # type: ignore[no-untyped-def]
+    """The places of chosen tokens, rising, written in any case and counted if chosen; how many there are. The choice is cleared."""
+    count = np.uint64(0)
+    for t in range(len(inputs)):
+        words = chosen[t]
+        chosen[t] = 0
+        positions[count], targets[count], drawn[count] = t, inputs[t], max(words, 0)
+        count += np.uint64(words != 0)
+    return count
 
 
 @numba.njit(cache=True, nogil=True)
@@ -276,12 +305,14 @@ def _mask_rows(  # type: ignore[no-untyped-def]
         longest = max(longest, offsets[row + 1] - offsets[row])
     starts, ends, order = np.empty(longest + 1, np.int64), np.empty(longest + 1, np.int64), np.empty(longest + 1, np.int64)
     chosen = np.zeros(longest, dtype=np.int16)  # a run's first token: words drawn; its others: -1
+    bits = np.zeros(longest // 64 + 1, dtype=np.uint64)
     total = np.uint64(0)
     for row in range(len(offsets) - 1):
         begin, end, key = np.int64(offsets[row]), np.int64(offsets[row + 1]), keys[row]
         row_inputs, row_marks = inputs[begin:end], marks[begin:end]
         if by_token:
-            _draw_tokens(row_marks, rates[row], key, chosen)
+            _draw_tokens(row_marks, rates[row], key, bits)
+            count = _list_tokens(bits, row_inputs, positions[total:], targets[total:], drawn[total:])
         else:
             units, tokens = _find_units(row_marks, phrases, starts, ends)
             budget = _budget(rates[row], tokens)
@@ -289,16 +320,12 @@ def _mask_rows(  # type: ignore[no-untyped-def]
                 _draw_runs(starts, ends, units, budget, key, runs, order, chosen)
             else:
                 _draw_units(starts, ends, units, budget, budget, key, 0, 1, order, chosen)
-        first = total
-        for t in range(end - begin):  # written in any case, counted if chosen
-            words = chosen[t]
-            chosen[t] = 0
-            positions[total], targets[total], drawn[total] = t, row_inputs[t], max(words, 0)
-            total += np.uint64(words != 0)
-        places, firsts = positions[first:total], drawn[first:total]
+            count = _list_runs(chosen, row_inputs, positions[total:], targets[total:], drawn[total:])
+        places, firsts = positions[total : total + count], drawn[total : total + count]
         if by_word:
             _replace_words(row_inputs, row_marks, places, firsts, key, mask_below, random_below, ordinary, similar)
         else:
             _replace_tokens(row_inputs, places, firsts, key, by_run, mask_below, random_below, mask_id, ordinary)
         places += begin
+        total += count
     return total

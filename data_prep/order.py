@@ -50,9 +50,9 @@ class Order:
         """For each stream position its epoch, and the block and the row in it that stand there."""
         epochs, positions = np.divmod(stream, self.rows)
         blocks, rows = np.empty_like(stream), np.empty_like(stream)
-        for epoch in np.unique(epochs):
+        for epoch in range(int(epochs.min()), int(epochs.max()) + 1):
             here = epochs == epoch
-            line = self._line(int(epoch))
+            line = self._line(epoch)
             places = _in_line(positions[here], self.rows, self.lanes, line.lane_key)
             blocks[here], rows[here] = _locate(places, line.blocks, line.window_starts, self.block_rows, self.window_blocks, line.key)
         return epochs, blocks, rows

@@ -51,6 +51,8 @@ class RowMaker:
     row_budget: int
     """Tokens of text that fit into a row."""
     id_bytes: int
+    words: bool
+    """Whether word starts are marked; nobody who masks single tokens asks for them."""
     phrase_levels: tuple[int, ...]
     """Levels of phrases to mark; empty where nobody asks."""
 
@@ -63,7 +65,7 @@ class RowMaker:
         np.cumsum(lengths, out=offsets[1:])
         size = int(offsets[-1])
         ids, marks, segments = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.uint8), np.empty(size, dtype=np.uint8)
-        _fill(addresses, parts, offsets, self.id_bytes, self.cls_id, self.sep_id, self.protected, ids, marks, segments)
+        _fill(addresses, parts, offsets, self.id_bytes, self.words, self.cls_id, self.sep_id, self.protected, ids, marks, segments)
         if self.phrase_levels:
             _mark_phrases(addresses, sizes, parts, offsets, np.array(self.phrase_levels), marks)
         return Rows(ids=ids, offsets=offsets, marks=marks, segments=segments, labels=labels)
@@ -124,7 +126,7 @@ def _plan(addresses, sizes, rows, keys, task, budget):  # type: ignore[no-untype
 
 
 @numba.njit(cache=True, nogil=True)
-def _copy(tokens, words, first, protected, ids, marks):  # type: ignore[no-untyped-def]
+def _copy(tokens, words, first, with_words, protected, ids, marks):  # type: ignore[no-untyped-def]
     """Tokens of a block with their marks; `first` is the bit of the first one among the words.
 
     In loops from 0 over slices: for these the compiler knows that no index is negative, and makes vectors of them.
@@ -132,10 +134,13 @@ def _copy(tokens, words, first, protected, ids, marks):  # type: ignore[no-untyp
     size = len(tokens)
     for t in range(size):
         ids[t] = tokens[t]
-    bits = np.uint64(first)
-    for t in range(size):
-        marks[t] = (words[bits >> np.uint64(3)] >> np.uint8(7 - (bits & np.uint64(7)))) & np.uint8(1)
-        bits += np.uint64(1)
+    if with_words:
+        bits = np.uint64(first)
+        for t in range(size):
+            marks[t] = (words[bits >> np.uint64(3)] >> np.uint8(7 - (bits & np.uint64(7)))) & np.uint8(1)
+            bits += np.uint64(1)
+    else:
+        marks[:size] = 0
     a, b, c, d, e = protected
     for t in range(size):
         token = ids[t]
@@ -145,7 +150,7 @@ def _copy(tokens, words, first, protected, ids, marks):  # type: ignore[no-untyp
 
 
 @numba.njit(cache=True, nogil=True)
-def _fill(addresses, parts, offsets, id_bytes, cls_id, sep_id, protected, ids, marks, segments):  # type: ignore[no-untyped-def]
+def _fill(addresses, parts, offsets, id_bytes, with_words, cls_id, sep_id, protected, ids, marks, segments):  # type: ignore[no-untyped-def]
     special = np.uint8(PROTECTED | WORD_START)
     for i in range(len(parts)):
         at = offsets[i]
@@ -158,9 +163,25 @@ def _fill(addresses, parts, offsets, id_bytes, cls_id, sep_id, protected, ids, m
             words = _values(addresses[i, _WORDS] + begin // 8, (end + 7) // 8 - begin // 8, np.uint8)
             row_ids, row_marks = ids[at : at + end - begin], marks[at : at + end - begin]
             if id_bytes == 2:
-                _copy(_values(addresses[i, _IDS] + 2 * begin, end - begin, np.uint16), words, begin & 7, protected, row_ids, row_marks)
+                _copy(
+                    _values(addresses[i, _IDS] + 2 * begin, end - begin, np.uint16),
+                    words,
+                    begin & 7,
+                    with_words,
+                    protected,
+                    row_ids,
+                    row_marks,
+                )
             else:
-                _copy(_values(addresses[i, _IDS] + 4 * begin, end - begin, np.uint32), words, begin & 7, protected, row_ids, row_marks)
+                _copy(
+                    _values(addresses[i, _IDS] + 4 * begin, end - begin, np.uint32),
+                    words,
+                    begin & 7,
+                    with_words,
+                    protected,
+                    row_ids,
+                    row_marks,
+                )
             segments[at : at + end - begin + 1] = part
             at += end - begin
             ids[at], marks[at] = sep_id, special
