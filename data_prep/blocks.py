@@ -82,8 +82,8 @@ class Blocks:
             with self._lock:
                 if self.addresses[block, 0] == 0 and block not in self.damages:
                     self._open(block)
-        ready = self.addresses[blocks, 0] != 0
-        return ready
+        opened: NDArray[np.bool_] = self.addresses[blocks, 0] != 0
+        return opened
 
     def has(self, channel: str) -> bool:
         """Whether blocks have an optional channel; all of a set do, or none."""

@@ -41,6 +41,8 @@ class Source:
     """Use only the first so many MB of this source, as its files are stored, in the order of their names."""
 
     def __post_init__(self) -> None:
+        if not self.paths:
+            raise ValueError("paths: none was given; name files, folders or globs")
         if self.limit_mb is not None and not self.limit_mb > 0:
             raise ValueError(f"limit_mb: {self.limit_mb} was given, it must be more than 0, or null for all")
 

@@ -34,5 +34,3 @@ class DataConfig:
             raise ValueError(f"weights: {len(self.weights)} were given for {len(self.sets)} sets; give one for each, or none")
         if any(weight <= 0 for weight in self.weights):
             raise ValueError(f"weights: {list(self.weights)} was given, each must be more than 0")
-        if self.sentence_task != "none" and self.pack.mode not in ("segment-pair", "sentence-pair"):
-            raise ValueError(f"sentence_task: {self.sentence_task!r} was given, it needs pack.mode segment-pair or sentence-pair")

@@ -82,7 +82,7 @@ def _value(hint: Any, raw: object, origin: Origin, path: str) -> Any:
 
 def _tuple(arguments: tuple[Any, ...], raw: object, origin: Origin, path: str) -> tuple[Any, ...]:
     if arguments[-1] is Ellipsis:
-        if not isinstance(raw, list) or not raw:
+        if not isinstance(raw, list):
             raise _wrong(origin, path, raw, "a list")
         arguments = (arguments[0],) * len(raw)
     if not isinstance(raw, list) or len(raw) != len(arguments):

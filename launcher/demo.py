@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,6 +133,20 @@ def make_shards(options: DemoOptions, config: RunConfig) -> str:
     return f"{rows:,} rows to train in {len(outcome.manifest.train)} shards, {outcome.built} of them made now, in {options.out / 'shards'}"
 
 
+def check_masks(options: DemoOptions, config: RunConfig) -> str:
+    """masks as the config draws them, judged on the shards' own rows"""
+    from remask.data_prep.loader import open_loader
+    from remask.launcher.inspect_masks import judge
+
+    loader = open_loader(replace(config.data, sets=(str(options.out / "shards"),), sentence_task="none"), config.masking, config.seed)
+    findings = judge(loader, rows=2000, epochs=3)
+    if wrong := [f"{finding.name} {finding.observed} instead of {finding.expected}" for finding in findings if not finding.ok]:
+        raise RuntimeError(f"the masks are not what the config says: {'; '.join(wrong)}")
+    batch = loader.batch(0)
+    size = f"{len(batch)} rows, {batch.tokens:,} tokens, {len(batch.targets):,} targets"
+    return f"{len(findings)} verdicts, all good; the first batch has {size}"
+
+
 def _sources(options: DemoOptions) -> tuple[Source, ...]:
     return (Source(name="documentation", paths=(str(options.out / "corpus.jsonl"),)),)
 
@@ -143,4 +157,5 @@ STEPS: dict[str, Callable[[DemoOptions, RunConfig], str]] = {
     "corpus": make_corpus,
     "tokenizer": make_tokenizer,
     "shards": make_shards,
+    "masks": check_masks,
 }

@@ -24,7 +24,8 @@ BERT = {
     "data.sentence_task": "nsp",
     "data.batch_rows": 256,
     "masking": {
-        "strategy": "token", "rate": 0.15, "mask_share": 0.8, "random_share": 0.1, "max_words": 1, "refresh": "copies", "copies": 10,
+        "strategy": "token", "rate": 0.15, "final_rate": None, "mask_share": 0.8, "random_share": 0.1, "max_words": None,
+        "levels": ["phrase", "entity"], "similar_words": None, "refresh": "copies", "copies": 10,
     },
     "model.dropout": 0.1, "model.attention_dropout": 0.1, "model.init_std": 0.02, "model.activation": "gelu", "model.type_vocab": 2,
     "model.sharing": "none", "model.vocab_size": 30000, "model.norm": "post", "model.positions": 512, "model.norm_eps": 1e-12,
@@ -43,7 +44,7 @@ ROBERTA = {
 }  # fmt: skip
 ALBERT = {
     "data.pack.mode": "segment-pair", "data.pack.sequence_length": 512, "data.sentence_task": "sop", "data.batch_rows": 4096,
-    "masking.strategy": "ngram", "masking.max_words": 3, "masking.rate": 0.15, "masking.refresh": "epoch",
+    "masking.strategy": "ngram", "masking.max_words": None, "masking.rate": 0.15, "masking.refresh": "epoch",
     "model.dropout": 0.0, "model.attention_dropout": 0.0, "model.activation": "gelu-tanh", "model.embedding": 128,
     "model.sharing": "all", "model.groups": 1, "model.vocab_size": 30000,
     "optimizer": {"name": "lamb", "lr": 1.76e-3, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01, "clip_norm": 1.0},

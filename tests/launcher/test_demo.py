@@ -22,7 +22,9 @@ def test_demo_goes_from_nothing_to_shards_and_uses_what_is_there_again(remask: R
     assert sum(len(document["text"]) for document in documents) > 5_000_000
     assert {document["source"].split("/")[0] for document in documents} == {"python", "numpy", "torch"}
     assert load(str(tmp_path / "run" / "config.yaml")).model.layers == 2
-    assert "2/4 corpus" in (tmp_path / "run" / "demo.log").read_text()
+    assert "2/5 corpus" in (tmp_path / "run" / "demo.log").read_text()
+
+    assert "5/5 masks: 10 verdicts, all good" in (tmp_path / "run" / "demo.log").read_text()
 
     made = manifest.read(tmp_path / "run" / "shards")
     assert made.config["pack"]["mode"] == "segment-pair" and made.vocab_size == 8192

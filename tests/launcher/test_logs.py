@@ -25,7 +25,7 @@ def test_log_file_has_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_other_ranks_are_silent_until_all_are_asked_for(remask: Remask) -> None:
     demo = ["demo", "--preset", "roberta-tiny"]
-    assert "INFO 1/4 config" in remask(*demo).stderr
+    assert "INFO 1/5 config" in remask(*demo).stderr
     assert remask(*demo, **RANK_1).stderr == ""
     for args in ([*demo, "--log-all-ranks"], ["--log-all-ranks", *demo]):
-        assert "INFO [rank 1] 1/4 config" in remask(*args, **RANK_1).stderr
+        assert "INFO [rank 1] 1/5 config" in remask(*args, **RANK_1).stderr
