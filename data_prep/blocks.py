@@ -4,6 +4,7 @@ What the manifest says is not trusted further than it can be checked: names are 
 their files, and a member is an array of the type that the format says; nothing is unpickled.
 """
 
+import logging
 import mmap
 import re
 import threading
@@ -20,6 +21,8 @@ from remask.data_prep import manifest
 from remask.data_prep.errors import InputError
 from remask.data_prep.manifest import Manifest
 from remask.data_prep.shards import Block, Shard
+
+log = logging.getLogger(__name__)
 
 CHANNELS = ("ids", "rows", "splits", "sentences", "documents", "words", "phrases")
 _ADDRESS = {channel: i for i, channel in enumerate(CHANNELS)}
@@ -113,6 +116,7 @@ class Blocks:
             damage = Damage(first_row=int(self.first_rows[number]), rows=block.rows, why=_told(error, self.folder / shard.name))
             if not self.skip_damaged:
                 raise DamageError(f"{damage}; run remask prep again to mend the set, or let the loader leave them out") from error
+            log.warning("%s; they are left out", damage)
             self.damages[number] = damage
             return
         for channel, array in arrays.items():

@@ -239,7 +239,7 @@ def test_a_damaged_block_stops_and_is_named_with_its_rows(shards: Path, tmp_path
         loader_of(folder).batch(0)
 
 
-def test_skipping_leaves_out_the_same_rows_on_any_ranks(shards: Path, tmp_path: Path) -> None:
+def test_skipping_leaves_out_the_same_rows_on_any_ranks(shards: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder, block = damaged_copy(shards, tmp_path)
 
     def make(rank: int, world: int) -> Loader:
@@ -256,6 +256,7 @@ def test_skipping_leaves_out_the_same_rows_on_any_ranks(shards: Path, tmp_path: 
     loader.batch(0, rows)
     (damage,) = loader.sets[0].damages.values()
     assert (damage.first_row, damage.rows) == (64, block.rows)
+    assert "rows 64 to 79 cannot be read; they are left out" in caplog.text
 
 
 def changed_manifest(shards: Path, tmp_path: Path, change: Callable[[Any], None]) -> Path:
