@@ -85,6 +85,8 @@ def sequences_of(entries: Sequence[str], engine: Engine) -> list[tuple[int, ...]
 
 def united(first: NDArray[np.int64], second: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Spans of both in order; one of the second that touches one of the first is left out."""
+    if not len(first) or not len(second):
+        return first if len(first) else second
     taken = np.zeros(size + 1, dtype=np.int64)
     np.add.at(taken, first[:, 0], 1)
     np.add.at(taken, first[:, 1], -1)

@@ -9,6 +9,7 @@ from remask.data_prep.engines import choose_engine, load_engine
 from remask.data_prep.errors import InputError
 from remask.data_prep.job import Job
 from remask.data_prep.marks import MarkConfig
+from remask.data_prep.phrases import sequences_of
 from remask.data_prep.tokenizer import Vocabulary
 
 log = logging.getLogger(__name__)
@@ -49,9 +50,9 @@ def _sampled(jobs: list[Job], wanted: int, counts: item.Counts) -> Iterator[byte
 
 def tell_unknown(marks: MarkConfig, vocabulary: Vocabulary, engine: str) -> None:
     """Name the list entries that the vocabulary cannot write: they are nowhere to be found."""
-    encode = load_engine(engine, vocabulary.text).encode
+    loaded = load_engine(engine, vocabulary.text)
     for option, entries in (("--phrase-list", marks.phrases), ("--entity-list", marks.entities)):
-        tokens = [encode([entry.encode()])[0] for entry in entries]
+        tokens = sequences_of(entries, loaded)[::2]  # without the space
         lost = [entry for entry, ids in zip(entries, tokens, strict=True) if vocabulary.specials["unk"] in ids]
         if lost:
             log.warning("%s: %d of %d entries cannot be written in this vocabulary, such as %s", option, len(lost), len(entries), lost[0])
