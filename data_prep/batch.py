@@ -82,6 +82,8 @@ class Batch:
         """The batch in pieces of so many rows, or of as many rows as fit into a token budget; a row longer than that comes alone."""
         if (most_rows is None) == (most_tokens is None):
             raise ValueError("give either most_rows or most_tokens")
+        if (most := most_rows if most_tokens is None else most_tokens) is not None and most < 1:
+            raise ValueError(f"{most} was given, a piece must hold at least 1")
         first = 0
         while first < len(self):
             if most_rows is not None:
@@ -94,6 +96,8 @@ class Batch:
 
     def padded(self, pad_id: int, length: int | None = None) -> dict[str, NDArray[Any]]:
         """The form that others take: one row a line, with an attention mask, and labels that are -100 where nothing is asked."""
+        if length is not None and length < self.longest:
+            raise ValueError(f"length: {length} was given, the longest row has {self.longest} tokens")
         shape = (len(self), length or self.longest)
         labels = np.full(self.tokens, -100, dtype=np.int64)
         labels[self.positions] = self.targets

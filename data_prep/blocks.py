@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from remask.data_prep import manifest
 from remask.data_prep.errors import InputError
 from remask.data_prep.manifest import Manifest
+from remask.data_prep.pack import PackConfig
 from remask.data_prep.shards import Block, Shard
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,10 @@ class Blocks:
     def __init__(self, folder: Path, split: str = "train", skip_damaged: bool = False) -> None:
         self.folder, self.skip_damaged = folder, skip_damaged
         self.manifest: Manifest = manifest.read(folder)
+        try:
+            self.pack = _checked(self.manifest)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{folder}: its manifest is not one that remask prep wrote ({type(error).__name__}: {error})") from error
         shards: tuple[Shard, ...] = getattr(self.manifest, split)
         self._places = [(shard, block) for shard in shards for block in shard.blocks]
         if not self._places:
@@ -75,8 +80,8 @@ class Blocks:
     def open(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Make these blocks ready to be read; which of them can be.
 
-        What is damaged stops the run, or is left out and kept in `damages`. That depends on the bytes on disk alone, so all ranks that see
-        the same files decide the same.
+        What is damaged stops the run, or is left out and kept in `damages`. That depends on the files alone, so all ranks that see the
+        same ones decide the same; a machine that fails to read (too many open files, an error of the disk) always stops.
         """
         ready: NDArray[np.bool_] = self.addresses[blocks, 0] != 0
         if ready.all():
@@ -85,6 +90,8 @@ class Blocks:
             with self._lock:
                 if self.addresses[block, 0] == 0 and block not in self.damages:
                     self._open(block)
+        if len(self.damages) == len(self._places):
+            raise DamageError(f"{self.folder}: no block can be read, the first because of {self.damages[0].why}")
         opened: NDArray[np.bool_] = self.addresses[blocks, 0] != 0
         return opened
 
@@ -111,9 +118,10 @@ class Blocks:
             if why:
                 raise DamageError(f"{self.folder / shard.name}: {why}")
             arrays = {channel: _array(data, channel, block.members[channel]) for channel in CHANNELS if channel in block.members}
-            _check_rows(arrays, block, self.id_bytes, self.manifest.vocab_size)
-        except (DamageError, OSError, ValueError, KeyError, TypeError) as error:
-            damage = Damage(first_row=int(self.first_rows[number]), rows=block.rows, why=_told(error, self.folder / shard.name))
+            _check_rows(arrays, block, self.id_bytes, self.manifest.vocab_size, self.pack.row_budget)
+        except (DamageError, FileNotFoundError, ValueError, KeyError) as error:
+            why = str(error) if isinstance(error, DamageError) else _told(error, self.folder / shard.name)
+            damage = Damage(first_row=int(self.first_rows[number]), rows=block.rows, why=why)
             if not self.skip_damaged:
                 raise DamageError(f"{damage}; run remask prep again to mend the set, or let the loader leave them out") from error
             log.warning("%s; they are left out", damage)
@@ -137,11 +145,23 @@ class Blocks:
 
 
 def _told(error: Exception, file: Path) -> str:
-    if isinstance(error, DamageError):
-        return str(error)
     if isinstance(error, FileNotFoundError):
         return f"{file}: missing"
-    return f"{file}: {error}" if not isinstance(error, OSError) else f"{file}: {error.strerror}"
+    return f"{file}: a block has no member {error}" if isinstance(error, KeyError) else f"{file}: {error}"
+
+
+def _checked(described: Manifest) -> PackConfig:
+    """How the set was packed; an error if the manifest is not what we write."""
+    specials = [described.specials[role] for role in ("pad", "unk", "cls", "sep", "mask")]
+    if not all(isinstance(i, int) and 0 <= i < described.vocab_size for i in specials):
+        raise ValueError(f"special tokens {specials} of {described.vocab_size}")
+    for shard in described.shards:
+        if not isinstance(shard.name, str) or not all(isinstance(block.rows, int) and block.rows > 0 for block in shard.blocks):
+            raise ValueError(f"shard {shard.name!r}")
+    pack = PackConfig(**described.config["pack"])
+    if pack.row_budget < 1:
+        raise ValueError(f"rows of {pack.row_budget} tokens")
+    return pack
 
 
 def _wrong_with(data: NDArray[np.uint8], shard: Shard, block: Block) -> str:
@@ -172,7 +192,7 @@ def _array(data: NDArray[np.uint8], channel: str, place: tuple[int, int]) -> NDA
     return values
 
 
-def _check_rows(arrays: dict[str, NDArray[np.generic]], block: Block, id_bytes: int, vocab_size: int) -> None:
+def _check_rows(arrays: dict[str, NDArray[np.generic]], block: Block, id_bytes: int, vocab_size: int, row_budget: int) -> None:
     """That no id, row, split, word or phrase reaches beyond its bounds: the fast path reads by address."""
     ids: NDArray[Any] = arrays["ids"]
     rows, splits = arrays["rows"].astype(np.int64), arrays["splits"].astype(np.int64)
@@ -182,10 +202,9 @@ def _check_rows(arrays: dict[str, NDArray[np.generic]], block: Block, id_bytes: 
         and len(rows) == block.rows + 1 == len(splits) + 1
         and rows[0] == 0
         and rows[-1] == len(ids) == block.tokens
-        and bool(np.all(np.diff(rows) > 0))
+        and bool(np.all((np.diff(rows) > 0) & (np.diff(rows) <= row_budget)))
         and bool(np.all(splits < np.diff(rows)))
         and len(arrays["words"]) == -(-len(ids) // 8)
-        and len(arrays["documents"]) > 0
     )
     if whole and "phrases" in arrays:
         phrases = arrays["phrases"].reshape(-1, 3).astype(np.int64)

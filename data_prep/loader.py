@@ -1,13 +1,13 @@
 """Batches of masked rows: a function of (seed, position), the same for any number of ranks, workers and restarts."""
 
-import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from remask.data_prep.rows import RowMaker, Rows
 from remask.data_prep.similar import NO_SIMILAR, read_table
 from remask.data_prep.tokenizer import load as load_tokenizer
 
-log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _MASKS, _FIXED_MASKS = 4, 5  # what a key is for
 
@@ -79,7 +79,7 @@ class Loader:
         rows = self.batch_rows if rows is None else rows
         first = position + (self.rank - position) % self.world
         stream = np.arange(first, position + rows, self.world, dtype=np.int64)
-        if len(self.sets) == 1:
+        if len(self.sets) == 1 or not len(stream):
             return self._of_set(0, stream, stream)
         sets, own_stream = self.mixture.locate(stream)
         parts = [self._of_set(number, stream[sets == number], own_stream[sets == number]) for number in np.unique(sets).tolist()]
@@ -88,19 +88,35 @@ class Loader:
 
     def batches(self, position: int = 0, workers: int = 1, ahead: int = 4) -> Iterator[Batch]:
         """Batch after batch from a stream position on, without end, made ahead by threads; without workers each is made when asked for."""
+        return self.prepared(lambda batch: batch, position, workers, ahead)
+
+    def tensors(self, position: int = 0, workers: int = 1, ahead: int = 4) -> Iterator[dict[str, Any]]:
+        """The same as torch tensors; where there is a GPU, in pinned memory, which the threads fill."""
+        import torch
+
+        pin = torch.cuda.is_available()
+        return self.prepared(lambda batch: batch.tensors(pin), position, workers, ahead)
+
+    def prepared(self, prepare: Callable[[Batch], T], position: int, workers: int, ahead: int) -> Iterator[T]:
+        """Batches, each after `prepare`, which runs in the threads, too."""
+        if workers < 0:
+            raise ValueError(f"workers: {workers} was given, it must be at least 0")
+
+        def make(start: int) -> T:
+            return prepare(self.batch(start))
+
         starts = count(position, self.batch_rows)
-        if workers == 0:
-            yield from map(self.batch, starts)
-        with ThreadPoolExecutor(workers, thread_name_prefix="batches") as pool:
+        with ThreadPoolExecutor(max(workers, 1), thread_name_prefix="batches") as pool:
             try:
-                waiting: deque[Future[Batch]] = deque(pool.submit(self.batch, next(starts)) for _ in range(max(ahead, workers)))
+                waiting: deque[Future[T]] = deque(pool.submit(make, next(starts)) for _ in range(max(ahead, workers) if workers else 0))
                 while True:
                     begin = time.perf_counter()
-                    batch = waiting.popleft().result()
+                    made = waiting.popleft().result() if workers else make(next(starts))
                     self.waits.seconds += time.perf_counter() - begin
                     self.waits.batches += 1
-                    waiting.append(pool.submit(self.batch, next(starts)))
-                    yield batch
+                    if workers:
+                        waiting.append(pool.submit(make, next(starts)))
+                    yield made
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -117,7 +133,7 @@ class Loader:
     def _of_set(self, number: int, stream: NDArray[np.int64], own_stream: NDArray[np.int64]) -> Batch:
         epochs, blocks, rows = self.orders[number].locate(own_stream)
         masking = self.masker.config
-        first, last = int(epochs.min()), int(epochs.max())
+        first, last = (int(epochs.min()), int(epochs.max())) if len(epochs) else (0, 0)
         keys = np.array([key_of(self.seed, _MASKS, number, masking.refresh_of(epoch)) for epoch in range(first, last + 1)])[epochs - first]
         rates = masking.rate_at(stream / self.total_rows if self.total_rows else np.zeros(len(stream)))
         places = _Places(stream=stream, epochs=epochs, blocks=blocks, rows=rows, keys=keys, rates=rates)
@@ -143,8 +159,14 @@ def open_loader(
 ) -> Loader:
     """The loader of one rank, with everything checked that can be before the first batch."""
     for name, value in (("lanes", data.lanes), ("batch_rows", data.batch_rows)):
-        if value % world:
+        if world < 1 or value % world:
             raise InputError(f"data.{name}: {value} was given, it must be a multiple of the {world} ranks")
+    if not 0 <= rank < world:
+        raise InputError(f"rank {rank} was given, of {world} ranks it must be from 0 to {world - 1}")
+    if masking.final_rate is not None and total_rows is None:
+        raise InputError(f"masking.final_rate: {masking.final_rate} was given, but nobody says how many rows the training has")
+    if data.sentence_task != "none" and data.pack.mode not in ("segment-pair", "sentence-pair"):
+        raise InputError(f"data.sentence_task: {data.sentence_task} was given, it needs rows with two parts, not {data.pack.mode}")
     if not data.sets:
         raise InputError("data.sets: none was given; name the folders that remask prep has made")
     sets = tuple(Blocks(Path(folder), skip_damaged=data.damaged == "skip-and-report") for folder in data.sets)
@@ -152,7 +174,7 @@ def open_loader(
         check_set(blocks, data, sets[0].manifest)
     return Loader(
         sets=sets,
-        mixture=Mixture(weights=data.weights or (1.0,) * len(sets), lanes=data.lanes, seed=seed),
+        mixture=_mixture(data, seed),
         orders=tuple(
             Order(block_rows=blocks.rows, lanes=data.lanes, window_blocks=data.window_blocks, seed=int(key_of(seed, number)) >> 1)
             for number, blocks in enumerate(sets)
@@ -165,6 +187,13 @@ def open_loader(
         world=world,
         total_rows=total_rows,
     )
+
+
+def _mixture(data: DataConfig, seed: int) -> Mixture:
+    try:
+        return Mixture(weights=data.weights or (1.0,) * len(data.sets), lanes=data.lanes, seed=seed)
+    except ValueError as error:
+        raise InputError(f"data.{error}") from error
 
 
 def check_set(blocks: Blocks, data: DataConfig, first: Manifest) -> None:
@@ -189,7 +218,7 @@ def row_maker(blocks: Blocks, data: DataConfig, masking: MaskingConfig) -> RowMa
     return RowMaker(
         cls_id=specials["cls"],
         sep_id=specials["sep"],
-        protected=(specials["pad"], specials["unk"], specials["cls"], specials["sep"], specials["mask"]),
+        protected=(specials["pad"], specials["cls"], specials["sep"], specials["mask"], specials["unk"]),
         task=data.sentence_task,
         row_budget=data.pack.row_budget,
         id_bytes=blocks.id_bytes,

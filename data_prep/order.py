@@ -50,7 +50,7 @@ class Order:
         """For each stream position its epoch, and the block and the row in it that stand there."""
         epochs, positions = np.divmod(stream, self.rows)
         blocks, rows = np.empty_like(stream), np.empty_like(stream)
-        for epoch in range(int(epochs.min()), int(epochs.max()) + 1):
+        for epoch in range(int(epochs.min()), int(epochs.max()) + 1) if len(epochs) else ():
             here = epochs == epoch
             line = self._line(epoch)
             places = _in_line(positions[here], self.rows, self.lanes, line.lane_key)

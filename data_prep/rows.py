@@ -2,7 +2,7 @@
 
 Every row is [CLS] text [SEP], or [CLS] first [SEP] second [SEP] if it has two parts. Sentence tasks are drawn from the row's key: SOP
 swaps the parts of half of the rows, NSP gives half of them a second part from another document of the same block, cut to the length
-that is left (where the block has no other document, the row keeps its own).
+that is left. In a block that lies wholly inside one document there is none, and every row keeps its own.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,6 @@ SentenceTask = Literal["none", "nsp", "sop"]
 _TASKS: dict[SentenceTask, int] = {"none": 0, "sop": 1, "nsp": 2}
 _IDS, _ROWS, _SPLITS, _, _DOCUMENTS, _WORDS, _PHRASES = range(len(CHANNELS))
 _TASK_DRAWS = 2 * REPLACEMENTS  # counters of a row's key: behind those of its masks
-_PARTNER_TRIES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,7 @@ class RowMaker:
     cls_id: int
     sep_id: int
     protected: tuple[int, int, int, int, int]
-    """The ids of the special tokens, which are never masked."""
+    """The ids of pad, cls, sep, mask and unk, which are never masked."""
     task: SentenceTask
     row_budget: int
     """Tokens of text that fit into a row."""
@@ -87,8 +86,17 @@ def _values(address, size, kind):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _document_of(documents, token):  # type: ignore[no-untyped-def]
-    return np.searchsorted(documents, token, side="right")
+def _stranger_of(row, offsets, documents, bits):  # type: ignore[no-untyped-def]
+    """A row of another document in the same block; -1 if there is none. Documents' rows follow each other."""
+    document = np.searchsorted(documents, offsets[row], side="right")
+    begin = np.uint32(0) if document == 0 else documents[document - 1]
+    first = np.searchsorted(offsets, begin)
+    behind = np.searchsorted(offsets, documents[document]) if document < len(documents) else len(offsets) - 1
+    others = len(offsets) - 1 - (behind - first)
+    if others <= 0:
+        return -1
+    other = below(others, bits)
+    return other if other < first else other + behind - first
 
 
 @numba.njit(cache=True, nogil=True)
@@ -114,14 +122,11 @@ def _plan(addresses, sizes, rows, keys, task, budget):  # type: ignore[no-untype
             labels[i] = 1
             continue
         documents = _values(addresses[i, _DOCUMENTS], sizes[i, _DOCUMENTS], np.uint32)
-        for attempt in range(_PARTNER_TRIES):
-            other = below(len(splits), number(keys[i], _TASK_DRAWS + 1 + attempt))
-            first = np.int64(offsets[other]) + np.int64(splits[other])
-            if _document_of(documents, first) != _document_of(documents, begin):
-                parts[i, 2] = first
-                parts[i, 3] = min(np.int64(offsets[other + 1]), first + budget - split)
-                labels[i] = 1
-                break
+        other = _stranger_of(rows[i], offsets, documents, number(keys[i], _TASK_DRAWS + 1))
+        if other >= 0 and split < budget:
+            parts[i, 2] = np.int64(offsets[other]) + np.int64(splits[other])
+            parts[i, 3] = min(np.int64(offsets[other + 1]), parts[i, 2] + budget - split)
+            labels[i] = 1
     return parts, labels
 
 
@@ -141,12 +146,30 @@ def _copy(tokens, words, first, with_words, protected, ids, marks):  # type: ign
             bits += np.uint64(1)
     else:
         marks[:size] = 0
-    a, b, c, d, e = protected
+    marks[0] |= np.uint8(WORD_START)
+    a, b, c, d, unknown = protected
+    unknowns = 0
     for t in range(size):
         token = ids[t]
-        special = (token == a) | (token == b) | (token == c) | (token == d) | (token == e)
-        marks[t] |= np.uint8(PROTECTED | WORD_START) * np.uint8(special)
-    marks[0] |= np.uint8(WORD_START)
+        special = (token == a) | (token == b) | (token == c) | (token == d)
+        marks[t] |= np.uint8(PROTECTED | WORD_START) * np.uint8(special) | np.uint8(PROTECTED) * np.uint8(token == unknown)
+        unknowns += token == unknown
+    if unknowns and with_words:
+        _protect_words(ids, marks, unknown)
+
+
+@numba.njit(cache=True, nogil=True)
+def _protect_words(ids, marks, unknown):  # type: ignore[no-untyped-def]
+    """A word with an unknown piece in it is not masked at all: its other pieces alone would be."""
+    for t in range(len(ids)):
+        if ids[t] == unknown:
+            begin, end = t, t + 1
+            while begin > 0 and not marks[begin] & WORD_START:
+                begin -= 1
+            while end < len(ids) and not marks[end] & WORD_START:
+                end += 1
+            for piece in range(begin, end):
+                marks[piece] |= np.uint8(PROTECTED)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -4,7 +4,7 @@ The table is a text file, one word a line: the word, a tab, and its similar word
 shard set with word2vec; any other source will do.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +37,8 @@ class SimilarWords:
 
 
 def make_similar(table: dict[tuple[int, ...], list[tuple[int, ...]]]) -> SimilarWords:
-    """From token sequences; those of another length than the word's are left out."""
-    kept = {word: [other for other in others if len(other) == len(word)] for word, others in table.items() if word}
+    """From token sequences; those of another length than the word's are left out, and the word itself."""
+    kept = {word: [other for other in others if len(other) == len(word) and other != word] for word, others in table.items() if word}
     kept = {word: others for word, others in kept.items() if others}
     words = np.array([token for word in kept for token in word], dtype=np.uint32)
     offsets = np.cumsum([0, *map(len, kept)], dtype=np.int64)
@@ -106,19 +106,28 @@ def words_of(blocks: Blocks) -> Iterator[list[tuple[int, ...]]]:
             yield sentence
 
 
-def learn(sentences: Iterable[list[str]], least_count: int, threshold: float, most: int, seed: int) -> Iterator[tuple[str, list[str]]]:
-    """(word, its most similar words, the best first) by word2vec; words without one above the threshold are left out."""
+def learn(
+    sentences: Iterable[list[str]], size_of: Callable[[str], int], least_count: int, threshold: float, most: int, seed: int
+) -> Iterator[tuple[str, list[str]]]:
+    """(word, its most similar words of the same size, the best first) by word2vec; words without one above the threshold are left out."""
     try:
         from gensim.models import Word2Vec
     except ImportError as error:
         raise InputError("word2vec needs gensim; install it with pip install 'remask[similar]'") from error
-    model = Word2Vec(sentences, vector_size=100, window=5, min_count=least_count, workers=1, seed=seed, epochs=5)
+    model = Word2Vec(vector_size=100, window=5, min_count=least_count, workers=1, seed=seed, epochs=5)
+    model.build_vocab(sentences)
+    if not len(model.wv):
+        return
+    model.train(sentences, total_examples=model.corpus_count, epochs=model.epochs)
     vectors = model.wv.get_normed_vectors()
     names = model.wv.index_to_key
+    sizes = np.array([size_of(name) for name in names])
     for first in range(0, len(names), 512):
         nearness = vectors[first : first + 512] @ vectors.T
-        for row, name in zip(nearness, names[first : first + 512], strict=True):
-            best = np.argsort(-row)[: most + 1]
-            found = [names[i] for i in best if names[i] != name and row[i] >= threshold]
+        for number, row in enumerate(nearness, start=first):
+            row[number] = -1
+            row[sizes != sizes[number]] = -1
+            best = np.argsort(-row)[:most]
+            found = [names[i] for i in best if row[i] >= threshold]
             if found:
-                yield name, found[:most]
+                yield names[number], found

@@ -2,7 +2,7 @@
 
 A word is a run of letters and digits; a punctuation mark and an ideograph are words of their own. A token goes on with the word of the
 token before it if it begins with a letter, and that one ends with one, with no space between them. A character that a byte-level
-vocabulary has only in parts is taken for a letter.
+vocabulary has only in parts is taken for a letter, and so is text that the vocabulary does not know.
 """
 
 from functools import lru_cache
@@ -25,11 +25,11 @@ def continuation_tables(vocabulary: Vocabulary) -> tuple[NDArray[np.bool_], NDAr
         raise InputError("tokenizer: its pieces do not tell where words begin; use WordPiece, byte-level BPE or a Metaspace pre-tokenizer")
     if vocabulary.kind == "WordPiece":
         return np.array([piece.startswith(vocabulary.continuing_prefix) for piece in pieces]), np.ones(len(pieces), dtype=np.bool_)
-    specials = set(vocabulary.specials.values())
+    specials = dict.fromkeys(vocabulary.specials.values(), " ") | {vocabulary.specials["unk"]: "a"}  # as if they were these
     if vocabulary.writes_bytes:
-        written = [b" " if i in specials else bytes_of(piece) for i, piece in enumerate(pieces)]
+        written = [specials[i].encode() if i in specials else bytes_of(piece) for i, piece in enumerate(pieces)]
         return np.array([_begins_inside_word(piece) for piece in written]), np.array([_ends_inside_word(piece) for piece in written])
-    plain = [" " if i in specials else piece for i, piece in enumerate(pieces)]
+    plain = [specials.get(i, piece) for i, piece in enumerate(pieces)]
     return np.array([_is_letter(piece[:1]) for piece in plain]), np.array([_is_letter(piece[-1:]) for piece in plain])
 
 

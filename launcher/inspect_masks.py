@@ -62,7 +62,7 @@ class InspectOptions:
     refresh: Literal["never", "copies", "epoch"] = "epoch"
     """When masks change; with never the linter expects the same masks in every epoch."""
     similar_words: str | None = None
-    """With similar: a table made by remask prep similar."""
+    """With similar: a table made by remask prep similar; without it every changed word is random."""
     seed: int = 1
     """Of the run whose masks are shown."""
     rows: int = 2
@@ -70,7 +70,7 @@ class InspectOptions:
     epochs: int = 3
     """Epochs to show of each row, and to judge."""
     lint_rows: int = 2000
-    """Rows to judge by; fewer make it less sure, never wrong."""
+    """Rows to judge by; with fewer a fault must be larger to be seen."""
     html: Path | None = None
     """Also write the same as a page."""
 
@@ -81,8 +81,8 @@ def main(args: Sequence[str]) -> int:
     for name in ("rows", "epochs", "lint_rows"):
         if (value := getattr(options, name)) < 1:
             raise UserError(f"remask inspect: --{name.replace('_', '-')}: {value} was given, it must be at least 1")
-    if options.html and not options.html.parent.is_dir():
-        raise UserError(f"remask inspect: --html: the folder of {options.html} does not exist")
+    if options.html and (not options.html.parent.is_dir() or options.html.is_dir()):
+        raise UserError(f"remask inspect: --html: {options.html} is a folder, or its own does not exist")
     loader = _loader(options)
     shown = _shown(loader, options)
     findings = judge(loader, options.lint_rows, options.epochs)
@@ -96,18 +96,16 @@ def main(args: Sequence[str]) -> int:
 
 
 def _loader(options: InspectOptions) -> "Loader":
-    from remask.data_prep import manifest
+    from remask.data_prep.blocks import Blocks
     from remask.data_prep.data import DataConfig
     from remask.data_prep.loader import open_loader
-    from remask.data_prep.pack import PackConfig
 
     names = ("strategy", "rate", "mask_share", "random_share", "max_words", "refresh", "similar_words")
     try:
         masking = MaskingConfig(**{name: getattr(options, name) for name in names})
     except ValueError as error:
         raise UserError(f"remask inspect: --{str(error).replace('_', '-', 1)}") from error
-    packed = manifest.read(options.shards).config["pack"]
-    data = DataConfig(sets=(str(options.shards),), pack=PackConfig(**packed))
+    data = DataConfig(sets=(str(options.shards),), pack=Blocks(options.shards).pack)
     return open_loader(data, masking, options.seed)
 
 
@@ -163,7 +161,7 @@ def _stretches(rows: "Rows", masked: "Masked", mask_id: int, decode: Callable[[l
     found: list[Stretch] = []
     for kind, places in groupby(range(len(rows.ids)), kind_of):
         at = list(places)
-        then, now = (" ".join(decode(ids[at].tolist()).split("\n")) for ids in (rows.ids, masked.inputs))
+        then, now = (decode(ids[at].tolist()).replace("\n", "⏎") for ids in (rows.ids, masked.inputs))
         found.append((then, now, kind))
     return found
 

@@ -1,9 +1,10 @@
 """`remask prep similar`: a table of words that are used alike, learned from a shard set, for MacBERT's masking."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import tyro
 
@@ -49,6 +50,8 @@ def main(args: Sequence[str]) -> int:
     for name in ("least_count", "top_k"):
         if (value := getattr(options, name)) < 1:
             raise UserError(f"remask prep similar: --{name.replace('_', '-')}: {value} was given, it must be at least 1")
+    if not 0 <= options.seed < 2**32:
+        raise UserError(f"remask prep similar: --seed: {options.seed} was given, it must be from 0 to 2^32 - 1")
     if options.out.exists():
         raise UserError(f"remask prep similar: --out: {options.out} is there already; remove it, or give another name")
     if not options.out.parent.is_dir():
@@ -58,8 +61,8 @@ def main(args: Sequence[str]) -> int:
 
     sentences = _Sentences(Blocks(options.shards))
     words = 0
-    with written_whole(options.out, overwrite=False) as stream:
-        for word, others in learn(sentences, options.least_count, options.threshold, options.top_k, options.seed):
+    with _written(options.out) as stream:
+        for word, others in learn(sentences, sentences.size_of, options.least_count, options.threshold, options.top_k, options.seed):
             stream.write(f"{word}\t{' '.join(others)}\n".encode())
             words += 1
         if not words:
@@ -74,9 +77,12 @@ class _Sentences:
     def __init__(self, blocks: "Blocks") -> None:
         from tokenizers import Tokenizer
 
+        from remask.data_prep.tokenizer import load as load_tokenizer
+
         self.blocks = blocks
-        self.tokenizer = Tokenizer.from_file(str(blocks.folder / "tokenizer.json"))
+        self.tokenizer = Tokenizer.from_str(load_tokenizer(blocks.folder).text)
         self.texts: dict[tuple[int, ...], str] = {}
+        self.sizes: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[list[str]]:
         from remask.data_prep.similar import words_of
@@ -89,4 +95,18 @@ class _Sentences:
         if word not in self.texts:
             text = self.tokenizer.decode(list(word)).strip()
             self.texts[word] = text if text.isalpha() else ""
+            self.sizes.setdefault(text, len(word))
         return self.texts[word]
+
+    def size_of(self, text: str) -> int:
+        """Tokens of a word, as it was first met."""
+        return self.sizes[text]
+
+
+@contextmanager
+def _written(file: Path) -> Iterator[BinaryIO]:
+    try:
+        with written_whole(file, overwrite=False) as stream:
+            yield stream
+    except OSError as error:
+        raise UserError(f"remask prep similar: --out: {file} cannot be written ({error.strerror})") from error

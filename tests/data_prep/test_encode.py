@@ -74,6 +74,7 @@ def test_words_begin_at_spaces_and_punctuation(vocabulary: Vocabulary) -> None:
     words: list[str] = []
     for i, begins in zip(encoded.ids.tolist(), encoded.words, strict=True):
         piece = reference.id_to_token(i).replace("##", "").replace("Ġ", "").replace("▁", "")
+        piece = piece.replace("<unk>", "")  # the sample has no brackets; what is unknown belongs to the word that it touches
         words = [*words, piece] if begins else [*words[:-1], words[-1] + piece]
     assert len(encoded.ids) > len(words)
     assert [word for word in words if word.isalpha()] == ["the", "model", "reads", "masked", "tokens", "mothers"]

@@ -1,5 +1,6 @@
 """The mask linter passes what our masker makes, and catches what went wrong in others for months."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -28,11 +29,11 @@ def rows_of(count: int = 300) -> Rows:
     return Rows(ids=ids, offsets=offsets, marks=marks, segments=np.zeros_like(marks), labels=np.full(count, -1, dtype=np.int8))
 
 
-def masked_of(config: MaskingConfig, rows: Rows, epochs: int = 3) -> list[Masked]:
+def masked_of(config: MaskingConfig, rows: Rows, epochs: int = 3, seed: int = 0) -> list[Masked]:
     masker = Masker(config=config, mask_id=MASK_ID, ordinary=ORDINARY)
     found = []
     for epoch in range(epochs):
-        keys = row_keys(np.uint64(1000 + config.refresh_of(epoch)), np.arange(len(rows.labels)))
+        keys = row_keys(np.uint64(1000 * (seed + 1) + config.refresh_of(epoch)), np.arange(len(rows.labels)))
         found.append(masker(rows.ids.copy(), rows.offsets, rows.marks, keys, np.full(len(keys), config.rate)))
     return found
 
@@ -40,7 +41,7 @@ def masked_of(config: MaskingConfig, rows: Rows, epochs: int = 3) -> list[Masked
 def verdicts(config: MaskingConfig, rows: Rows, masked: list[Masked]) -> dict[str, bool]:
     findings = lint(config, rows, masked, MASK_ID, ORDINARY)
     assert all(finding.expected and finding.observed and finding.how for finding in findings)
-    return {finding.name: finding.ok for finding in findings}
+    return {re.sub(r" \d+ and \d+", "", finding.name): finding.ok for finding in findings}
 
 
 @pytest.mark.parametrize("strategy", ["token", "whole-word", "ngram", "span", "phrase", "similar"])
@@ -93,9 +94,23 @@ def with_a_row_unmasked(rows: Rows, masked: Masked) -> Masked:
     return with_targets(rows, masked, masked.positions[keep])
 
 
+def with_one_random_token(rows: Rows, masked: Masked) -> Masked:
+    inputs = masked.inputs.copy()
+    now = inputs[masked.positions]
+    inputs[masked.positions] = np.where((now != MASK_ID) & (now != masked.targets), 99, now)
+    return replace(masked, inputs=inputs)
+
+
+def with_targets_twice(rows: Rows, masked: Masked) -> Masked:
+    again = np.repeat(masked.positions, 1 + (np.arange(len(masked.positions)) == 3))
+    return replace(masked, positions=again, targets=rows.ids[again], drawn=np.ones(len(again), dtype=np.int16))
+
+
 @pytest.mark.parametrize(
     ("fault", "caught_by"),
     [
+        (with_one_random_token, "different random tokens"),
+        (with_targets_twice, "targets that come twice"),
         (drawn_with_replacement, "rate"),
         (without_random_tokens, "mask/random/kept"),
         (with_cls_masked, "protected tokens masked"),
@@ -126,6 +141,33 @@ def test_an_epoch_that_does_not_arrive_is_caught() -> None:
     static = masked_of(MaskingConfig(refresh="never"), rows)
     assert not verdicts(config, rows, static)["overlap of epochs"]
     assert not verdicts(MaskingConfig(refresh="never"), rows, masked_of(config, rows))["overlap of epochs"]
+    first, second, _ = masked_of(config, rows)
+    assert not verdicts(config, rows, [first, second, first])["overlap of epochs"], "an epoch that comes back"
+    assert not verdicts(MaskingConfig(refresh="copies", copies=2), rows, masked_of(config, rows))["overlap of epochs"]
+    assert verdicts(MaskingConfig(refresh="copies", copies=2), rows, [first, second, first])["overlap of epochs"]
+
+
+@pytest.mark.parametrize("strategy", ["ngram", "span", "similar"])
+def test_runs_of_other_lengths_are_caught_whatever_the_masker_says_it_drew(strategy: Strategy) -> None:
+    config, rows = MaskingConfig(strategy=strategy), rows_of()
+    singles = masked_of(MaskingConfig(strategy="whole-word"), rows)
+    rng = np.random.default_rng(3)
+    told = []
+    for each in singles:
+        lengths = rng.choice(len(config.words_together), len(each.drawn), p=config.words_together) + 1
+        told.append(replace(each, drawn=np.where(each.drawn > 0, lengths, 0).astype(np.int16)))
+    assert not verdicts(config, rows, told)["words in a run"]
+
+
+@pytest.mark.parametrize("strategy", ["token", "whole-word", "ngram", "span", "similar"])
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_few_rows_raise_no_false_alarm(strategy: Strategy, count: int) -> None:
+    rows = rows_of(count)
+    for rate in (0.05, 0.15):
+        for seed in range(20):
+            config = MaskingConfig(strategy=strategy, rate=rate)
+            found = verdicts(config, rows, masked_of(config, rows, seed=seed))
+            assert all(found.values()), (seed, found)
 
 
 @pytest.mark.parametrize("strategy", ["whole-word", "ngram", "span"])

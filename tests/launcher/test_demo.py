@@ -24,7 +24,7 @@ def test_demo_goes_from_nothing_to_shards_and_uses_what_is_there_again(remask: R
     assert load(str(tmp_path / "run" / "config.yaml")).model.layers == 2
     assert "2/5 corpus" in (tmp_path / "run" / "demo.log").read_text()
 
-    assert "5/5 masks: 10 verdicts, all good" in (tmp_path / "run" / "demo.log").read_text()
+    assert "5/5 masks: 12 verdicts, all good" in (tmp_path / "run" / "demo.log").read_text()
 
     made = manifest.read(tmp_path / "run" / "shards")
     assert made.config["pack"]["mode"] == "segment-pair" and made.vocab_size == 8192
