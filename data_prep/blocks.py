@@ -105,11 +105,6 @@ class Blocks:
             if self.open(np.array([number]))[0]:
                 yield {name: _array(self._map(shard), name, place) for name, place in block.members.items()}
 
-    def close(self) -> None:
-        """Forget every mapping; what was read from them must not be used any more."""
-        self.addresses[:] = 0
-        self._maps.clear()
-
     def _open(self, number: int) -> None:
         shard, block = self._places[number]
         try:
