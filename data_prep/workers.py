@@ -55,7 +55,7 @@ class Workers:
     def _submit(self, work: Callable[..., int], task: Task) -> Future[int]:
         try:
             return self._running_executor().submit(work, *task)
-        except BrokenProcessPool:
+        except (BrokenProcessPool, OSError):  # OSError: a worker died while the pool was starting another one
             self.close()
             return self._running_executor().submit(work, *task)
 
