@@ -26,7 +26,8 @@ class EncoderConfig:
     family: Literal["bert", "roberta", "albert"] = "bert"
     """Whose names and conventions the model follows; the export chooses its Hugging Face class by it."""
     vocab_size: int = 30000
-    """Entries of the tokenizer; the embedding table grows with it by `embedding` weights an entry."""
+    """Entries of the tokenizer; the embedding table grows with it by `embedding` weights an entry. Inside, the table has zero rows up
+    to a multiple of 64, which GPUs multiply faster; counts and exports are without them."""
     hidden: int = 768
     """Width between the layers; time and weights grow with its square."""
     layers: int = 12
@@ -59,6 +60,15 @@ class EncoderConfig:
     """Spread of the truncated normal that weights start from."""
     norm_eps: float = 1e-12
     """Added to the variance in LayerNorm; RoBERTa uses 1e-5."""
+    embedding_norm: bool = False
+    """Against spikes: one more LayerNorm before the first layer. It let a 104B model train through, at some loss in quality (Le Scao et
+    al. 2022, section 4.3); worth a try where the gradient of the embeddings explodes. Hugging Face's classes cannot express it."""
+    query_key_norm: bool = False
+    """Against spikes: LayerNorm on queries and keys of each head, which bounds the attention scores. ViTs diverged at 8B parameters
+    without it (Dehghani et al. 2023, section 2); a few percent more time. Hugging Face's classes cannot express it."""
+    z_loss: float = 0.0
+    """Against drift: this times the square of log Z of the softmax over the vocabulary is added to each target's loss; PaLM took 1e-4
+    (Chowdhery et al. 2022, section 5). Keeps scores near 0, which bf16 needs; 0 is off."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in _BOUNDS.items():
@@ -77,6 +87,8 @@ class EncoderConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= (share := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: {share} was given, it must be at least 0 and less than 1")
+        if not 0 <= self.z_loss < 1:
+            raise ValueError(f"z_loss: {self.z_loss} was given, it must be at least 0 and less than 1; PaLM took 1e-4")
         for name in ("init_std", "norm_eps"):
             if not 0 < (number := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: {number} was given, it must be more than 0 and less than 1")
@@ -84,6 +96,11 @@ class EncoderConfig:
     @property
     def embedding_size(self) -> int:
         return self.hidden if self.embedding is None else self.embedding
+
+    @property
+    def table_rows(self) -> int:
+        """Entries of the embedding table with the zero rows behind the vocabulary."""
+        return -(-self.vocab_size // 64) * 64
 
     @property
     def layer_map(self) -> tuple[tuple[int, int], ...]:
@@ -106,7 +123,8 @@ class EncoderConfig:
 
     @property
     def _attention_parameters(self) -> int:
-        return 4 * _linear(self.hidden, self.hidden) + 2 * self.hidden
+        head_norms = 4 * (self.hidden // self.heads) if self.query_key_norm else 0
+        return 4 * _linear(self.hidden, self.hidden) + 2 * self.hidden + head_norms
 
     @property
     def _ffn_parameters(self) -> int:
@@ -117,9 +135,9 @@ class EncoderConfig:
         width = self.embedding_size
         tables = (self.vocab_size + self.position_offset + self.positions + self.type_vocab) * width + 2 * width
         projection = _linear(width, self.hidden) if width < self.hidden else 0
-        final_norm = 2 * self.hidden if self.norm == "pre" else 0
+        norms = 2 * self.hidden * ((self.norm == "pre") + self.embedding_norm)
         pooler = _linear(self.hidden, self.hidden)
-        return tables + projection + final_norm + pooler
+        return tables + projection + norms + pooler
 
 
 def _linear(inputs: int, outputs: int) -> int:

@@ -31,6 +31,6 @@ def count_flops(config: EncoderConfig, lengths: Sequence[int], targets: int, sen
     hidden, width = config.hidden, config.embedding_size
     projection = tokens * width * hidden if width < hidden else 0
     layer = tokens * (4 * hidden**2 + 2 * hidden * config.ffn) + 2 * squares * hidden
-    head = targets * (hidden * width + width * config.vocab_size)
+    head = targets * (hidden * width + width * config.table_rows)
     sentence = sentence_rows * (hidden**2 + 2 * hidden)
     return Flops(forward=2 * (projection + config.layers * layer + head + sentence))

@@ -4,7 +4,7 @@ Losses come as sum and count, so that micro-batches of any sizes add up to the e
 is 0, not NaN.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,11 @@ from remask.model.encoder import Encoder, initialise
 from remask.model.packing import pack
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loss:
-    """One part of the loss, to be divided by its count over all micro-batches and ranks."""
+class Loss(NamedTuple):
+    """One part of the loss, to be divided by what was counted over all micro-batches and ranks."""
 
     sum: Tensor
-    count: int
+    counted: int
 
 
 class MaskedTokenHead(nn.Module):
@@ -31,14 +30,15 @@ class MaskedTokenHead(nn.Module):
         width = config.embedding_size
         self.dense = nn.Linear(config.hidden, width)
         self.norm = nn.LayerNorm(width, eps=config.norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.bias = nn.Parameter(torch.zeros(config.table_rows))
         # Hugging Face's RoBERTa has the exact form in its head whatever its layers have.
         self.approximate = "tanh" if config.activation == "gelu-tanh" and config.family != "roberta" else "none"
+        self.vocab_size = config.vocab_size
 
     def forward(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """(targets, hidden) and the table (vocabulary, width) -> (targets, vocabulary)."""
+        """(targets, hidden) and the table (table rows, width) -> (targets, vocabulary)."""
         transformed = self.norm(functional.gelu(self.dense(hidden), approximate=self.approximate))
-        return functional.linear(transformed, words, self.bias)
+        return functional.linear(transformed, words, self.bias)[:, : self.vocab_size]
 
 
 class PretrainingModel(nn.Module):
@@ -54,22 +54,42 @@ class PretrainingModel(nn.Module):
             if head is not None:
                 head.apply(lambda module: initialise(module, config.init_std))
 
-    def forward(self, ids: Tensor, offsets: Tensor, positions: Tensor, segments: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Scores at the target positions (targets, vocabulary), and of the sentence task (rows, 2)."""
-        packing = pack(offsets.cpu())
+    def forward(
+        self,
+        ids: Tensor,
+        offsets: Tensor,
+        positions: Tensor,
+        targets: Tensor,
+        segments: Tensor | None = None,
+        labels: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> dict[str, Loss]:
+        """Losses by part: `masked_tokens` of targets (targets,) at positions (targets,), and with labels (rows,) `sentence`."""
+        scores, sentence = self.score(ids, offsets, positions, segments, documents)
+        losses = {"masked_tokens": masked_token_loss(scores, targets, self.config.z_loss)}
+        if sentence is not None and labels is not None:
+            losses["sentence"] = sentence_loss(sentence, labels)
+        return losses
+
+    def score(
+        self, ids: Tensor, offsets: Tensor, positions: Tensor, segments: Tensor | None = None, documents: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Scores at the positions (positions, vocabulary), and of the sentence task (rows, 2)."""
+        packing = pack(offsets, documents).to(ids.device)
         hidden = self.encoder.encode(ids, packing, segments)
-        targets = hidden[packing.places.to(ids.device)[positions.to(torch.int64)]]
-        scores = self.masked_tokens(targets, self.encoder.embeddings.words.weight)
-        if self.sentence is None:
-            return scores, None
-        return scores, self.sentence(self.encoder.pool(hidden[packing.first_tokens.to(ids.device)]))
+        scores = self.masked_tokens(hidden[packing.places[positions.to(torch.int64)]], self.encoder.embeddings.words.weight)
+        return scores, None if self.sentence is None else self.sentence(self.encoder.pool(hidden[packing.first_tokens]))
 
 
-def masked_token_loss(scores: Tensor, targets: Tensor) -> Loss:
-    return Loss(sum=functional.cross_entropy(scores, targets.to(torch.int64), reduction="sum"), count=len(targets))
+def masked_token_loss(scores: Tensor, targets: Tensor, z_loss: float = 0.0) -> Loss:
+    """Scores (targets, vocabulary) against targets (targets,)."""
+    total = functional.cross_entropy(scores, targets.to(torch.int64), reduction="sum")
+    if z_loss:
+        total = total + z_loss * scores.logsumexp(-1).square().sum()
+    return Loss(sum=total, counted=len(targets))
 
 
 def sentence_loss(scores: Tensor, labels: Tensor) -> Loss:
-    """Rows with one part, labelled -1, do not count."""
+    """Scores (rows, 2) against labels (rows,). Rows with one part, labelled -1, do not count."""
     loss = functional.cross_entropy(scores, labels.to(torch.int64), ignore_index=-1, reduction="sum")
-    return Loss(sum=loss, count=int((labels >= 0).sum()))
+    return Loss(sum=loss, counted=int((labels >= 0).sum()))

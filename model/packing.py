@@ -1,6 +1,9 @@
-"""Rows of a micro-batch for an encoder without padding: sorted by length, so that rows of one length lie side by side."""
+"""Rows of a micro-batch for an encoder without padding: their spans sorted by length, so that spans of one length lie side by side.
 
-from dataclasses import dataclass
+A span is what tokens attend to: a whole row, or where documents are kept apart, a document's part of a row.
+"""
+
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -8,10 +11,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Rows of one length: tokens `begin` to `begin + rows * length` of the sorted batch."""
+    """Spans of one length: tokens `begin` to `begin + spans * length` of the sorted batch."""
 
     begin: int
-    rows: int
+    spans: int
     length: int
 
 
@@ -26,28 +29,47 @@ class Packing:
     positions: Tensor
     """(tokens,) int64: place of each token inside in its own row, from 0."""
     first_tokens: Tensor
-    """(rows,) int64: where each row of the batch begins inside."""
+    """(rows,) int64: where the first token of each row of the batch stands inside."""
+    span_offsets: Tensor
+    """(spans + 1,) int32: where each span begins inside, and the end: cu_seqlens."""
     groups: tuple[Group, ...]
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest span."""
+        return self.groups[-1].length if self.groups else 0
 
-def pack(offsets: Tensor) -> Packing:
-    """The layout for rows that begin at `offsets[:-1]` and end at `offsets[1:]`, (rows + 1,) of any integer type."""
-    offsets = offsets.to(torch.int64)
-    lengths = offsets.diff()
+    def to(self, device: torch.device) -> "Packing":
+        tensors = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "groups"}
+        return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
+
+
+def pack(offsets: Tensor, documents: Tensor | None = None) -> Packing:
+    """The layout for rows that begin at `offsets[:-1]` and end at `offsets[1:]`, (rows + 1,) of any integer type.
+
+    `documents`, in the same form, cuts the rows further: tokens then attend to their own document only.
+    """
+    offsets = offsets.cpu().to(torch.int64)
+    edges = offsets if documents is None else torch.unique(torch.cat([offsets, documents.cpu().to(torch.int64)]))
+    lengths = edges.diff()
     by_length = torch.argsort(lengths, stable=True)
     sorted_lengths = lengths[by_length]
-    ends = sorted_lengths.cumsum(0)
-    begins = ends - sorted_lengths
+    span_offsets = torch.cat([torch.zeros(1, dtype=torch.int64), sorted_lengths.cumsum(0)])
     size = int(offsets[-1])
-    positions = torch.arange(size) - torch.repeat_interleave(begins, sorted_lengths)
-    order = torch.repeat_interleave(offsets[:-1][by_length], sorted_lengths) + positions
+    order = torch.arange(size) + torch.repeat_interleave(edges[:-1][by_length] - span_offsets[:-1], sorted_lengths)
     places = torch.empty_like(order)
     places[order] = torch.arange(size)
+    row_begins = torch.repeat_interleave(offsets[:-1], offsets.diff())
     groups = []
     begin = 0
-    for length, rows in zip(*(values.tolist() for values in torch.unique_consecutive(sorted_lengths, return_counts=True)), strict=True):
-        groups.append(Group(begin=begin, rows=rows, length=length))
-        begin += rows * length
-    first = torch.empty_like(begins)
-    first[by_length] = begins
-    return Packing(order=order, places=places, positions=positions, first_tokens=first, groups=tuple(groups))
+    for length, spans in zip(*(values.tolist() for values in torch.unique_consecutive(sorted_lengths, return_counts=True)), strict=True):
+        groups.append(Group(begin=begin, spans=spans, length=length))
+        begin += spans * length
+    return Packing(
+        order=order,
+        places=places,
+        positions=order - row_begins[order],
+        first_tokens=places[offsets[:-1]],
+        span_offsets=span_offsets.to(torch.int32),
+        groups=tuple(groups),
+    )

@@ -1,9 +1,12 @@
 """Parameter counts against the papers' tables and against Hugging Face's models."""
 
 import pytest
+import torch
+import transformers
 
 from remask.launcher.config import load
 from remask.model.config import EncoderConfig
+from remask.model.encoder import Encoder
 
 BASE = {"vocab_size": 30000, "hidden": 768, "layers": 12, "heads": 12, "ffn": 3072}
 
@@ -35,8 +38,11 @@ def millions(count: int) -> float:
 @pytest.mark.parametrize("embedding", BY_EMBEDDING)
 def test_sharing_gives_the_papers_table(embedding: int) -> None:
     modes = ("all", "attention", "ffn", "none")
-    counts = tuple(millions(EncoderConfig(**BASE, embedding=embedding, sharing=mode).unique_parameters) for mode in modes)
-    assert counts == BY_EMBEDDING[embedding]
+    configs = [EncoderConfig(**BASE, embedding=embedding, sharing=mode) for mode in modes]
+    assert tuple(millions(config.unique_parameters) for config in configs) == BY_EMBEDDING[embedding]
+    with torch.device("meta"):
+        encoders = [Encoder(config) for config in configs]
+    assert tuple(millions(sum(weight.numel() for weight in encoder.parameters())) for encoder in encoders) == BY_EMBEDDING[embedding]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -59,9 +65,6 @@ def test_width_gives_the_papers_table(hidden: int, paper: int) -> None:
 
 @pytest.mark.parametrize("preset", ["bert-base", "bert-tiny", "roberta-large", "roberta-tiny", "albert-xxlarge", "albert-tiny"])
 def test_unique_parameters_equal_hugging_faces_model(preset: str) -> None:
-    import torch
-    import transformers
-
     model = load(preset).model
     shared = {
         "vocab_size": model.vocab_size,

@@ -1,5 +1,6 @@
 """The encoder without padding against Hugging Face's padded models: scores, losses and gradients."""
 
+import re
 from typing import Any
 
 import pytest
@@ -11,56 +12,56 @@ from hypothesis import strategies as st
 from remask.launcher.config import load, preset_names
 from remask.model.config import EncoderConfig
 from remask.model.encoder import Encoder
-from remask.model.heads import PretrainingModel, masked_token_loss, sentence_loss
-from remask.model.huggingface import from_hugging_face, to_hugging_face
+from remask.model.heads import PretrainingModel, masked_token_loss
+from remask.model.huggingface import Form, choose_form, from_hugging_face, read_config, to_hugging_face
+from remask.model.packing import pack
+from remask.model.smoothness import measure_movements
 
 
-def their_model(config: EncoderConfig) -> Any:
-    common: dict[str, Any] = {
-        "vocab_size": config.vocab_size, "hidden_size": config.hidden, "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads, "intermediate_size": config.ffn, "type_vocab_size": config.type_vocab,
-        "max_position_embeddings": config.positions + config.position_offset, "layer_norm_eps": config.norm_eps,
-        "hidden_act": "gelu_new" if config.activation == "gelu-tanh" else "gelu",
-        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "pad_token_id": 1 if config.family == "roberta" else 0,
-    }  # fmt: skip
-    if config.family == "bert":
-        return transformers.BertForPreTraining(transformers.BertConfig(**common))
-    if config.family == "roberta":
-        return transformers.RobertaForMaskedLM(transformers.RobertaConfig(**common))
-    albert = transformers.AlbertConfig(
-        **common, embedding_size=config.embedding_size, num_hidden_groups=config.groups, classifier_dropout_prob=0.0
-    )
-    return transformers.AlbertForPreTraining(albert)
+SPECIALS = {"pad": 1, "cls": 0, "sep": 2}
+
+
+def their_model(form: Form) -> Any:
+    settings = {name: value for name, value in form.settings.items() if name not in ("model_type", "architectures")}
+    return getattr(transformers, form.architecture)(transformers.AutoConfig.for_model(form.settings["model_type"], **settings))
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> EncoderConfig:
-    family = draw(st.sampled_from(["bert", "roberta", "albert"]))
+    family: Any = draw(st.sampled_from(["bert", "roberta", "albert"]))
     heads = draw(st.sampled_from([1, 2, 4]))
     hidden = heads * draw(st.sampled_from([4, 8, 12]))
     layers = draw(st.integers(1, 4))
+    norm: Any = draw(st.sampled_from(["post", "pre"])) if family != "albert" else "post"
+    sharing: Any = draw(st.sampled_from(["none", "attention", "ffn", "all"])) if family != "roberta" else "none"
     return EncoderConfig(
-        family=family,  # type: ignore[arg-type]
-        vocab_size=draw(st.integers(20, 90)), hidden=hidden, layers=layers, heads=heads, ffn=draw(st.integers(4, 40)),
-        embedding=hidden // draw(st.sampled_from([2, 4])) if family == "albert" else None,
-        sharing="all" if family == "albert" else "none", groups=draw(st.integers(1, layers)) if family == "albert" else 1,
-        activation=draw(st.sampled_from(["gelu", "gelu-tanh"])), dropout=0.0, attention_dropout=0.0,
-        type_vocab=1 if family == "roberta" else 2, positions=32, position_offset=2 if family == "roberta" else 0,
-        norm_eps=1e-5, init_std=0.2,
+        family=family, vocab_size=draw(st.integers(20, 90)), hidden=hidden, layers=layers, heads=heads, ffn=draw(st.integers(4, 40)),
+        embedding=draw(st.sampled_from([None, hidden // 2, hidden // 4])) if family == "albert" else None,
+        sharing=sharing, groups=draw(st.integers(1, layers)) if sharing != "none" else 1, norm=norm,
+        activation=draw(st.sampled_from(["gelu", "gelu-tanh"])) if norm == "post" or family == "roberta" else "gelu",
+        dropout=0.0, attention_dropout=0.0, type_vocab=1 if family == "roberta" else 2, positions=32,
+        position_offset=2 if family == "roberta" else draw(st.sampled_from([0, 3])), norm_eps=1e-5, init_std=0.2,
     )  # fmt: skip
 
 
-@settings(max_examples=25)
-@given(config=configs(), lengths=st.lists(st.integers(2, 30), min_size=1, max_size=6), seed=st.integers(0, 1000))
-def test_scores_losses_and_gradients_equal_hugging_faces(config: EncoderConfig, lengths: list[int], seed: int) -> None:
+def random_model(config: EncoderConfig, task: bool) -> PretrainingModel:
+    """With every weight drawn, also norms and biases; the rows behind the vocabulary stay 0."""
+    model = PretrainingModel(config, sentence_task=task).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            of_vocabulary = name.endswith(("words.weight", "masked_tokens.bias"))
+            (parameter[: config.vocab_size] if of_vocabulary else parameter).normal_(std=0.2)
+    return model
+
+
+@settings(max_examples=40)
+@given(config=configs(), lengths=st.lists(st.integers(2, 30), min_size=1, max_size=6), task=st.booleans(), seed=st.integers(0, 1000))
+def test_scores_losses_and_gradients_equal_hugging_faces(config: EncoderConfig, lengths: list[int], task: bool, seed: int) -> None:
     torch.manual_seed(seed)
-    ours = PretrainingModel(config, sentence_task=config.family != "roberta").eval()
-    for parameter in ours.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    theirs = their_model(config).eval()
-    state = to_hugging_face(ours.state_dict(), config)
-    missing, unexpected = theirs.load_state_dict(state, strict=False)
-    assert all(config.family == "roberta" and "pooler" in name for name in unexpected), unexpected
+    form = choose_form(config, task, SPECIALS)
+    ours, theirs = random_model(config, task), their_model(form).eval()
+    missing, unexpected = theirs.load_state_dict(to_hugging_face(ours.state_dict(), config, form), strict=False)
+    assert all("pooler" in name for name in unexpected), unexpected
     assert all("decoder" in name or "position_ids" in name for name in missing), missing
     theirs.tie_weights()
 
@@ -69,42 +70,67 @@ def test_scores_losses_and_gradients_equal_hugging_faces(config: EncoderConfig, 
     segments = torch.randint(0, config.type_vocab, ids.shape)
     positions = torch.randperm(len(ids))[: max(1, len(ids) // 4)].sort().values
     targets = torch.randint(5, config.vocab_size, positions.shape)
-    labels = torch.randint(0, 2, (len(lengths),))
+    labels = torch.randint(0, 2, (len(lengths),)) if form.architecture.endswith("ForPreTraining") else None
 
-    scores, sentence = ours(ids, offsets, positions, segments)
-    loss = masked_token_loss(scores, targets).sum
-    padded = torch.full((len(lengths), max(lengths)), 1 if config.family == "roberta" else 0)
+    scores, sentence = ours.score(ids, offsets, positions, segments)
+    losses = ours(ids, offsets, positions, targets, segments, labels)
+    padded = torch.full((len(lengths), max(lengths)), SPECIALS["pad"])
     is_token = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     padded[is_token] = ids
     padded_segments = torch.zeros_like(padded)
     padded_segments[is_token] = segments
     made = theirs(padded, attention_mask=is_token.long(), token_type_ids=padded_segments)
-    their_scores = (made.logits if config.family == "roberta" else made.prediction_logits)[is_token][positions]
-    their_loss = torch.nn.functional.cross_entropy(their_scores, targets, reduction="sum")
-    if sentence is not None:
-        their_sentence = made.sop_logits if config.family == "albert" else made.seq_relationship_logits
-        torch.testing.assert_close(sentence, their_sentence, rtol=1e-5, atol=1e-5)
-        loss = loss + sentence_loss(sentence, labels).sum
-        their_loss = their_loss + torch.nn.functional.cross_entropy(their_sentence, labels, reduction="sum")
+    their_scores = (made.logits if labels is None else made.prediction_logits)[is_token][positions]
     torch.testing.assert_close(scores, their_scores, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(loss, their_loss, rtol=1e-5, atol=1e-5)
+    their_losses = [torch.nn.functional.cross_entropy(their_scores, targets, reduction="sum")]
+    assert losses["masked_tokens"].counted == len(targets) > 0
+    if labels is not None:
+        their_sentence = made.sop_logits if form.kind == "albert" else made.seq_relationship_logits
+        torch.testing.assert_close(sentence, their_sentence, rtol=1e-5, atol=1e-5)
+        their_losses.append(torch.nn.functional.cross_entropy(their_sentence, labels, reduction="sum"))
+    for loss, their_loss in zip(losses.values(), their_losses, strict=True):
+        torch.testing.assert_close(loss.sum, their_loss, rtol=1e-5, atol=1e-5)
 
-    loss.backward()
-    their_loss.backward()
+    torch.stack([loss.sum for loss in losses.values()]).sum().backward()
+    torch.stack(their_losses).sum().backward()
+    wanted = from_hugging_face(gradients_of(theirs, ours, form), config, form)
+    found = {name: parameter.grad for name, parameter in ours.named_parameters() if parameter.grad is not None}
+    assert found.keys() == wanted.keys() and len(found) > 10
+    for name, gradient in found.items():
+        scale = wanted[name].abs().max().clamp(min=1e-3)
+        torch.testing.assert_close(gradient / scale, wanted[name] / scale, rtol=0, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def gradients_of(theirs: Any, ours: PretrainingModel, form: Form) -> dict[str, torch.Tensor]:
+    """Where they hold several copies of a weight that ours shares, each gets the sum over the copies."""
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters() if parameter.grad is not None}
-    our_names = {name: parameter for name, parameter in ours.named_parameters() if parameter.grad is not None}
-    assert len(our_names) > 10
-    for name, gradient in to_hugging_face({name: p.grad for name, p in our_names.items() if p.grad is not None}, config).items():
-        scale = gradients[name].abs().max().clamp(min=1e-3)
-        torch.testing.assert_close(gradient / scale, gradients[name] / scale, rtol=0, atol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
+    numbers = {name: torch.full_like(weight, number) for number, (name, weight) in enumerate(ours.state_dict().items(), start=1)}
+    sums: dict[tuple[float, str], torch.Tensor] = {}
+    keys = {}
+    for name, mark in to_hugging_face(numbers, ours.config, form).items():
+        if name in gradients:
+            keys[name] = (mark.max().item(), re.sub(r"\d+", "", name))
+            sums[keys[name]] = sums.get(keys[name], torch.zeros_like(mark)) + gradients[name]
+    mapping = "albert.encoder.embedding_hidden_mapping_in"
+    summed = {name: sums[key] for name, key in keys.items()}
+    if ours.encoder.embeddings.projection is None:  # theirs has one, which does nothing
+        summed |= {f"{mapping}.weight": torch.eye(ours.config.hidden), f"{mapping}.bias": torch.zeros(ours.config.hidden)}
+    return summed
 
 
-@given(config=configs())
-@settings(max_examples=10)
-def test_names_go_both_ways(config: EncoderConfig) -> None:
-    state = PretrainingModel(config, sentence_task=config.family != "roberta").state_dict()
-    back = from_hugging_face(to_hugging_face(state, config), state, config)
-    assert back.keys() == state.keys() and all(torch.equal(back[name], state[name]) for name in state)
+@given(config=configs(), task=st.booleans())
+@settings(max_examples=20)
+def test_weights_and_config_come_back_from_hugging_face(config: EncoderConfig, task: bool) -> None:
+    form = choose_form(config, task, SPECIALS)
+    state = random_model(config, task).state_dict()
+    theirs = to_hugging_face(state, config, form)
+    read = read_config(form.settings)
+    again = to_hugging_face(from_hugging_face(theirs, read, form), read, form)
+    assert again.keys() == theirs.keys() and len(theirs) > 10
+    assert all(torch.equal(again[name], theirs[name]) for name in theirs)
+    if config.sharing == "none" and config.position_offset == read.position_offset and form.architecture.endswith("ForPreTraining"):
+        back = from_hugging_face(theirs, config, form)
+        assert back.keys() == state.keys() and all(torch.equal(back[name], state[name]) for name in state)
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -112,9 +138,10 @@ def test_presets_build_on_the_meta_device_with_the_counted_parameters(preset: st
     config = load(preset).model
     with torch.device("meta"):
         encoder = Encoder(config)
-    assert sum(parameter.numel() for parameter in encoder.parameters()) == config.unique_parameters
-    names = list(encoder.state_dict())
-    assert len(names) == len(set(names))
+    rows_behind_vocabulary = -config.vocab_size % 64
+    count = sum(parameter.numel() for parameter in encoder.parameters())
+    assert count == config.unique_parameters + rows_behind_vocabulary * config.embedding_size
+    assert sum(weight.numel() for weight in encoder.state_dict().values()) == count, "a shared weight stands twice"
 
 
 @pytest.mark.parametrize("sharing", ["none", "attention", "ffn", "all"])
@@ -143,9 +170,162 @@ def test_rows_do_not_see_each_other() -> None:
 
 def test_a_micro_batch_without_targets_gives_zero() -> None:
     model = PretrainingModel(EncoderConfig(vocab_size=50, hidden=16, layers=1, heads=2, ffn=24, positions=16), sentence_task=True)
-    scores, sentence = model(torch.randint(5, 50, (6,)), torch.tensor([0, 6]), torch.empty(0, dtype=torch.int64))
-    nothing = masked_token_loss(scores, torch.empty(0, dtype=torch.int64))
-    assert sentence is not None
-    no_pair = sentence_loss(sentence, torch.tensor([-1]))
-    assert (nothing.sum.item(), nothing.count, no_pair.sum.item(), no_pair.count) == (0.0, 0, 0.0, 0)
+    none = torch.empty(0, dtype=torch.int64)
+    losses = model(torch.randint(5, 50, (6,)), torch.tensor([0, 6]), none, none, labels=torch.tensor([-1]))
+    nothing, no_pair = losses["masked_tokens"], losses["sentence"]
+    assert (nothing.sum.item(), nothing.counted, no_pair.sum.item(), no_pair.counted) == (0.0, 0, 0.0, 0)
     (nothing.sum + no_pair.sum).backward()
+
+
+SMALL: dict[str, Any] = {"vocab_size": 50, "hidden": 16, "layers": 4, "heads": 2, "ffn": 24, "positions": 16}
+
+
+def test_rows_behind_the_vocabulary_get_no_gradient_and_stay_zero() -> None:
+    model = PretrainingModel(EncoderConfig(**SMALL), sentence_task=False)
+    words, bias = model.encoder.embeddings.words.weight, model.masked_tokens.bias
+    ids, positions = torch.arange(5, 15), torch.tensor([2, 7])
+    loss = model(ids, torch.tensor([0, 10]), positions, ids[positions])["masked_tokens"]
+    loss.sum.backward()
+    assert len(words) == 64 and words.grad is not None and bias.grad is not None
+    assert words.grad[:50].any() and bias.grad[:50].all() and not words[50:].any()
+    assert not words.grad[50:].any() and not bias.grad[50:].any()
+
+
+def test_documents_kept_apart_do_not_see_each_other_and_keep_their_positions() -> None:
+    encoder = Encoder(EncoderConfig(**SMALL)).eval()
+    ids, offsets = torch.randint(5, 50, (20,)), torch.tensor([0, 12, 20])
+    apart = encoder(ids, offsets, documents=torch.tensor([0, 5, 12, 20]))
+    across = encoder(ids, offsets)
+    changed = ids.clone()
+    changed[7] = ids[7] % 44 + 5 + 1
+    moved = (encoder(changed, offsets, documents=torch.tensor([0, 5, 12, 20])) != apart).any(1).nonzero().flatten()
+    assert moved.tolist() == list(range(5, 12))
+    torch.testing.assert_close(apart[12:], across[12:])
+    assert not torch.allclose(apart[:12], across[:12], atol=1e-3)
+    # The second document of a row goes on with the row's positions: alone at the row's begin it is another.
+    torch.testing.assert_close(apart[:5], encoder(ids[:5], torch.tensor([0, 5])))
+    assert not torch.allclose(apart[5:12], encoder(ids[5:12], torch.tensor([0, 7])), atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"sharing": "all"}, {"sharing": "attention", "groups": 2, "norm": "pre"}])
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_recomputed_layers_give_the_same_loss_and_gradients(options: dict[str, Any], fraction: float) -> None:
+    """With dropout: the layers are computed again with the same masks."""
+    model = PretrainingModel(EncoderConfig(**SMALL, **options), sentence_task=False).train()
+    ids, offsets, positions = torch.randint(5, 50, (20,)), torch.tensor([0, 7, 20 - 7, 20]), torch.tensor([1, 9, 15])
+    found = []
+    for share in (0.0, fraction):
+        model.encoder.recompute(share)
+        assert len(model.encoder.recomputed) == int(share * 4)
+        model.zero_grad()
+        torch.manual_seed(3)
+        loss = model(ids, offsets, positions, ids[positions])["masked_tokens"].sum
+        loss.backward()
+        found.append([loss.detach(), *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)])
+    assert len(found[0]) > 10
+    for kept, recomputed in zip(*found, strict=True):
+        assert torch.equal(kept, recomputed)
+
+
+def test_recomputing_keeps_less() -> None:
+    encoder = Encoder(EncoderConfig(**SMALL)).train()
+    kept = []
+    for fraction in (0.0, 1.0):
+        encoder.recompute(fraction)
+        sizes: list[int] = []
+
+        def count(tensor: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            encoder(torch.randint(5, 50, (16,)), torch.tensor([0, 16]))
+        kept.append(sum(sizes))
+    assert kept[1] < kept[0] / 3
+
+
+def test_compiled_parts_give_the_same_results() -> None:
+    encoder = Encoder(EncoderConfig(**SMALL, sharing="all")).eval()
+    batches = [(torch.randint(5, 50, (size,)), torch.tensor([0, 5, size])) for size in (12, 17, 20)]
+    plain = [encoder(*batch) for batch in batches]
+    names = list(encoder.state_dict())
+    encoder.compile_parts()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    for batch, wanted in zip(batches, plain, strict=True):
+        torch.testing.assert_close(encoder(*batch), wanted, rtol=1e-5, atol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
+    assert list(encoder.state_dict()) == names
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])  # their ALBERT makes the dropout behind its feed-forward part and never uses it
+def test_dropout_has_the_same_effect_as_hugging_faces(family: Any) -> None:
+    """Many copies of one row: mean and spread of the first scores over the draws agree within their statistical error."""
+    torch.manual_seed(1)
+    config = EncoderConfig(**{**SMALL, "layers": 2}, family=family, position_offset=2, dropout=0.2, attention_dropout=0.3, init_std=0.5)
+    form = choose_form(config, False, SPECIALS)
+    ours, theirs = PretrainingModel(config, sentence_task=False).train(), their_model(form).train()
+    theirs.load_state_dict(to_hugging_face(ours.state_dict(), config, form), strict=False)
+    theirs.tie_weights()
+    copies, row = 4000, torch.randint(5, 50, (9,))
+    with torch.no_grad():
+        scores, _ = ours.score(row.repeat(copies), torch.arange(copies + 1) * 9, torch.arange(copies) * 9 + 4)
+        wanted = theirs(row.repeat(copies, 1), attention_mask=torch.ones(copies, 9, dtype=torch.long)).logits[:, 4]
+    spread = wanted.std(0)
+    assert spread.min() > 0.01, "dropout is off"
+    error = spread * (2 / copies) ** 0.5
+    assert ((scores.mean(0) - wanted.mean(0)).abs() / error).max() < 5
+    torch.testing.assert_close(scores.std(0), spread, rtol=0.12, atol=0)
+
+
+def test_z_loss_adds_the_square_of_log_z() -> None:
+    scores, targets = torch.randn(6, 11, dtype=torch.float64), torch.randint(0, 11, (6,))
+    plain, with_z = masked_token_loss(scores, targets), masked_token_loss(scores, targets, z_loss=1e-2)
+    wanted = 1e-2 * scores.exp().sum(1).log().square().sum()
+    assert wanted > 1e-3
+    torch.testing.assert_close(with_z.sum - plain.sum, wanted)
+
+
+def test_query_key_norm_bounds_the_scores_of_attention() -> None:
+    """However large the weights grow: with it, a tenfold weight of queries and keys changes nothing."""
+    for norm in (False, True):
+        encoder = Encoder(EncoderConfig(**SMALL, query_key_norm=norm, init_std=0.5)).eval()
+        ids, offsets = torch.randint(5, 50, (12,)), torch.tensor([0, 12])
+        before = encoder(ids, offsets)
+        with torch.no_grad():
+            for attention in encoder.attentions:
+                attention.get_parameter("qkv.weight")[:32] *= 10
+        assert torch.allclose(encoder(ids, offsets), before, atol=1e-3) == norm
+
+
+def test_embedding_norm_stands_before_the_first_layer() -> None:
+    encoder = Encoder(EncoderConfig(**SMALL, embedding=4, embedding_norm=True, init_std=0.5)).eval()
+    hidden = encoder.embed(torch.randint(5, 50, (12,)), pack(torch.tensor([0, 12])))
+    torch.testing.assert_close(hidden.mean(1), torch.zeros(12), rtol=0, atol=1e-6)
+    torch.testing.assert_close(hidden.std(1, correction=0), torch.ones(12))
+
+
+@pytest.mark.parametrize("options", [{"query_key_norm": True}, {"embedding_norm": True}, {"norm": "pre", "embedding": 4}])
+def test_what_hugging_face_cannot_express_is_refused(options: dict[str, Any]) -> None:
+    config = EncoderConfig(**SMALL, **options)
+    assert sum(p.numel() for p in Encoder(config).parameters()) == config.unique_parameters + 14 * config.embedding_size
+    with pytest.raises(ValueError, match="no class of Hugging Face"):
+        choose_form(config, False, SPECIALS)
+
+
+def test_pre_norm_starts_with_smaller_outputs() -> None:
+    post, pre = Encoder(EncoderConfig(**SMALL)), Encoder(EncoderConfig(**SMALL, norm="pre"))
+    ratio = pre.attentions[0].get_parameter("output.weight").std() / post.attentions[0].get_parameter("output.weight").std()
+    assert 0.28 < ratio < 0.43  # 1 / sqrt(2 * 4 layers) = 0.354
+    assert post.ffns[0].get_parameter("inner.weight").abs().max() <= 0.04  # cut at two standard deviations
+
+
+def test_movements_are_those_of_each_layer() -> None:
+    encoder = Encoder(EncoderConfig(**SMALL, init_std=0.3)).eval()
+    with torch.no_grad():
+        for part in ("output.weight", "output.bias"):
+            encoder.attentions[2].get_parameter(part).zero_()
+            encoder.ffns[2].get_parameter(part).zero_()
+    movements = measure_movements(encoder, torch.randint(5, 50, (12,)), torch.tensor([0, 5, 12]))
+    assert [movement.distance > 0.1 for movement in movements] == [True, True, False, True]
+    assert [movement.cosine < 0.999 for movement in movements] == [True, True, False, True]
