@@ -30,6 +30,8 @@ class Batch:
     """With SOP: 1 where the parts of a row were swapped, 0 where not, -1 for a row with one part."""
     stranger: NDArray[np.int8] | None
     """With NSP: 1 where the second part is from another document, 0 where it follows, -1 for a row with one part."""
+    documents: NDArray[np.int32] | None
+    """If documents are kept apart: where each document's part of a row begins in the inputs, and the end."""
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -53,6 +55,7 @@ class Batch:
             segments=self.segments[begin:end],
             positions=self.positions[low:high] - begin,
             targets=self.targets[low:high],
+            documents=None if self.documents is None else _between(self.documents, begin, end),
         )
 
     def _by_row(self, chosen: Any) -> dict[str, Any]:
@@ -69,6 +72,9 @@ class Batch:
         row_of = np.searchsorted(self.offsets, self.positions, side="right") - 1
         positions = offsets[np.argsort(order)[row_of]] + self.positions - self.offsets[row_of]
         rising = np.argsort(positions)
+        begins = np.zeros(self.tokens, dtype=np.bool_)
+        if self.documents is not None:
+            begins[self.documents[:-1]] = True
         return Batch(
             **self._by_row(order),
             inputs=self.inputs[tokens],
@@ -76,6 +82,7 @@ class Batch:
             segments=self.segments[tokens],
             positions=positions[rising],
             targets=self.targets[rising],
+            documents=None if self.documents is None else np.append(np.flatnonzero(begins[tokens]), self.tokens).astype(np.int32),
         )
 
     def micro_batches(self, *, most_rows: int | None = None, most_tokens: int | None = None) -> "Iterator[Batch]":
@@ -131,6 +138,12 @@ class Batch:
         return found
 
 
+def _between(edges: NDArray[np.int32], begin: int, end: int) -> NDArray[np.int32]:
+    """The edges from one to another, counted from the first."""
+    inside: NDArray[np.int32] = edges[np.searchsorted(edges, begin) : np.searchsorted(edges, end, side="right")] - begin
+    return inside
+
+
 def join(batches: Sequence[Batch]) -> Batch:
     """One batch of several, one behind the other."""
     shifts = np.cumsum([0, *(batch.tokens for batch in batches)])
@@ -138,6 +151,9 @@ def join(batches: Sequence[Batch]) -> Batch:
         "offsets": [batch.offsets[:-1] + shift for batch, shift in zip(batches, shifts, strict=False)] + [shifts[-1:]],
         "positions": [batch.positions + shift for batch, shift in zip(batches, shifts, strict=False)],
     }
+    if batches[0].documents is not None:
+        edges = [batch.documents[:-1] + shift for batch, shift in zip(batches, shifts, strict=False) if batch.documents is not None]
+        moved["documents"] = [*edges, shifts[-1:]]
     joined: dict[str, Any] = {}
     for field in fields(Batch):
         values = moved.get(field.name) or [getattr(batch, field.name) for batch in batches]

@@ -17,6 +17,8 @@ class DataConfig:
     pack: PackConfig = field(default_factory=PackConfig)
     sentence_task: Literal["none", "nsp", "sop"] = "none"
     """Second loss on row pairs: nsp (BERT: does B follow A?), sop (ALBERT: in which order?), or none."""
+    documents_apart: bool = False
+    """Keep tokens from attending to other documents of their row (full-sentences); RoBERTa lets them. Shorter spans, so also faster."""
     batch_rows: int = 256
     """Rows of one optimizer step over all devices; gradient accumulation reaches it from any micro-batch."""
     lanes: int = 3072
@@ -30,6 +32,8 @@ class DataConfig:
         for name in ("batch_rows", "lanes", "window_blocks"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: {value} was given, it must be at least 1")
+        if self.documents_apart and self.pack.mode != "full-sentences":
+            raise ValueError(f"documents_apart: true was given, but rows of pack.mode {self.pack.mode} hold one document; leave it out")
         if self.weights and len(self.weights) != max(len(self.sets), 1):
             raise ValueError(f"weights: {len(self.weights)} were given for {len(self.sets)} sets; give one for each, or none")
         if any(weight <= 0 for weight in self.weights):

@@ -224,6 +224,7 @@ def row_maker(blocks: Blocks, data: DataConfig, masking: MaskingConfig) -> RowMa
         id_bytes=blocks.id_bytes,
         words=masking.strategy != "token",
         phrase_levels=levels,
+        documents=data.documents_apart,
     )
 
 
@@ -261,4 +262,5 @@ def _make(source: Blocks, maker: RowMaker, masker: Masker, number: int, places: 
         targets=masked.targets,
         swapped=made.labels if maker.task == "sop" else None,
         stranger=made.labels if maker.task == "nsp" else None,
+        documents=made.documents,
     )

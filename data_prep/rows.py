@@ -36,6 +36,8 @@ class Rows:
     """0 in the first part, 1 in the second."""
     labels: NDArray[np.int8]
     """Of the sentence task: 1 where the parts were swapped or the second is a stranger, 0 where not, -1 for a row with one part."""
+    documents: NDArray[np.int32] | None
+    """If asked for: where each document's part of a row begins, and the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,8 @@ class RowMaker:
     """Whether word starts are marked; nobody who masks single tokens asks for them."""
     phrase_levels: tuple[int, ...]
     """Levels of phrases to mark; empty where nobody asks."""
+    documents: bool
+    """Whether to tell where documents begin inside the rows."""
 
     def __call__(self, addresses: NDArray[np.int64], sizes: NDArray[np.int64], rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> Rows:
         """Rows by the addresses and sizes of their blocks' channels."""
@@ -67,7 +71,8 @@ class RowMaker:
         _fill(addresses, parts, offsets, self.id_bytes, self.words, self.cls_id, self.sep_id, self.protected, ids, marks, segments)
         if self.phrase_levels:
             _mark_phrases(addresses, sizes, parts, offsets, np.array(self.phrase_levels), marks)
-        return Rows(ids=ids, offsets=offsets, marks=marks, segments=segments, labels=labels)
+        documents = _document_edges(addresses, sizes, parts, offsets) if self.documents else None
+        return Rows(ids=ids, offsets=offsets, marks=marks, segments=segments, labels=labels, documents=documents)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -186,29 +191,29 @@ def _fill(addresses, parts, offsets, id_bytes, with_words, cls_id, sep_id, prote
             words = _values(addresses[i, _WORDS] + begin // 8, (end + 7) // 8 - begin // 8, np.uint8)
             row_ids, row_marks = ids[at : at + end - begin], marks[at : at + end - begin]
             if id_bytes == 2:
-                _copy(
-                    _values(addresses[i, _IDS] + 2 * begin, end - begin, np.uint16),
-                    words,
-                    begin & 7,
-                    with_words,
-                    protected,
-                    row_ids,
-                    row_marks,
-                )
+                tokens = _values(addresses[i, _IDS] + 2 * begin, end - begin, np.uint16)
+                _copy(tokens, words, begin & 7, with_words, protected, row_ids, row_marks)
             else:
-                _copy(
-                    _values(addresses[i, _IDS] + 4 * begin, end - begin, np.uint32),
-                    words,
-                    begin & 7,
-                    with_words,
-                    protected,
-                    row_ids,
-                    row_marks,
-                )
+                wide_tokens = _values(addresses[i, _IDS] + 4 * begin, end - begin, np.uint32)
+                _copy(wide_tokens, words, begin & 7, with_words, protected, row_ids, row_marks)
             segments[at : at + end - begin + 1] = part
             at += end - begin
             ids[at], marks[at] = sep_id, special
             at += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _document_edges(addresses, sizes, parts, offsets):  # type: ignore[no-untyped-def]
+    """Where rows of one part begin, and documents inside them; [CLS] goes with the first document and [SEP] with the last."""
+    edges = []
+    for i in range(len(parts)):
+        begin, end = parts[i, 0], parts[i, 1]
+        ends = _values(addresses[i, _DOCUMENTS], sizes[i, _DOCUMENTS], np.uint32)
+        edges.append(offsets[i])
+        for d in range(np.searchsorted(ends, begin, side="right"), np.searchsorted(ends, end)):
+            edges.append(np.int32(offsets[i] + 1 + np.int64(ends[d]) - begin))
+    edges.append(offsets[len(parts)])
+    return np.array(edges)
 
 
 @numba.njit(cache=True, nogil=True)

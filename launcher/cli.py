@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib.metadata import version
 
 from remask.data_prep.errors import InputError
-from remask.launcher import bench, demo, doctor, inspect_masks, logs, prep, ranks, show_presets, train_tokenizer
+from remask.launcher import bench, demo, doctor, export, import_model, inspect_masks, logs, prep, ranks, show_presets, train_tokenizer
 from remask.launcher.decode import nearest
 
 Verb = Callable[[Sequence[str]], int]
@@ -18,6 +18,8 @@ VERBS: dict[str, Verb] = {
     "bench": bench.main,
     "demo": demo.main,
     "doctor": doctor.main,
+    "export": export.main,
+    "import": import_model.main,
     "inspect": inspect_masks.main,
     "prep": prep.main,
     "presets": show_presets.main,

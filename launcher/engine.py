@@ -20,6 +20,8 @@ class EngineConfig:
     """Rows a device takes at once, None to find what fits; changes memory and speed, never the result's batch."""
     activation_checkpointing: float = 0.0
     """Share of the layers whose activations are computed again in the backward pass: less memory, up to a third more time."""
+    compile: bool = False
+    """torch.compile for the layers: fuses what stands between the matrix products on a GPU; the first step takes a minute or more."""
 
     def __post_init__(self) -> None:
         if self.micro_batch_rows is not None and self.micro_batch_rows < 1:

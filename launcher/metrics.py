@@ -11,6 +11,8 @@ class MetricsConfig:
     """Steps between two lines of metrics."""
     evaluate_every_steps: int = 1000
     """Steps between two evaluations on held-out rows with fixed masks."""
+    layer_movements: bool = False
+    """At each evaluation also distance and cosine of every layer's output to its input (ALBERT's figure 1): shared layers are smoother."""
     tensorboard: bool = True
     """Also write TensorBoard files."""
 

@@ -450,3 +450,28 @@ def test_masks_are_as_many_and_as_hugging_faces_collator_makes_them(shards: Path
     shares = counts[:, :3] / np.array([[counts[0, 3], counts[0, 0], counts[0, 0]], [counts[1, 3], counts[1, 0], counts[1, 0]]])
     errors = np.sqrt(shares[1] * (1 - shares[1]) / np.array([counts[1, 3], counts[1, 0], counts[1, 0]]))
     assert counts.min() > 100 and np.all(np.abs(shares[0] - shares[1]) < 6 * errors), shares
+
+
+def test_documents_are_told_apart_where_asked(tmp_path: Path, bpe_file: Path) -> None:
+    """Behind every document stands a separator, so where they begin can be read from the ids as well."""
+    folder = make_set(tmp_path / "full", bpe_file, DOCUMENTS[:300], mode="full-sentences")
+    pack = PackConfig(mode="full-sentences", sequence_length=64)
+    options: dict[str, Any] = {"pack": pack, "sentence_task": "none"}
+    assert loader_of(folder, **options).batch(0).documents is None
+    loader = loader_of(folder, **options, documents_apart=True)
+    separator = Blocks(folder, "train").manifest.specials["sep"]
+
+    def begins(batch: Batch) -> list[int]:
+        found = []
+        for begin, end in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):
+            found += [begin, *(at + 1 for at in range(begin, end - 2) if batch.inputs[at] == separator)]
+        return [*found, batch.tokens]
+
+    whole = loader.batch(0)
+    assert whole.documents is not None and len(whole.documents) > len(whole) + 10
+    again = join([whole.rows(0, 7), whole.rows(7, len(whole))])
+    for batch in (whole, whole.rows(5, 9), whole.arranged(np.arange(len(whole))[::-1]), again, loader.batch(1000, 100)):
+        assert batch.documents is not None and batch.documents.tolist() == begins(batch)
+        assert batch.documents.dtype == np.int32
+    with pytest.raises(ValueError, match=r"documents_apart: true was given, but rows of pack\.mode segment-pair hold one document"):
+        DataConfig(pack=PACK, documents_apart=True)

@@ -17,7 +17,6 @@ from remask.model.huggingface import Form, choose_form, from_hugging_face, read_
 from remask.model.packing import pack
 from remask.model.smoothness import measure_movements
 
-
 SPECIALS = {"pad": 1, "cls": 0, "sep": 2}
 
 
