@@ -10,6 +10,7 @@ from remask.launcher.errors import UserError
 BENCHMARKS = {
     "loader": "batches of masked rows next to HF's collator, webdataset and MDS, in tokens per CPU-second",
     "prep": "the offline stage next to HF datasets, datatrove and webdataset, in MB per CPU-second",
+    "step": "a training step on CPU next to Hugging Face's model, in tokens per second",
     "startup": "how fast the command answers, next to importing what it keeps out",
 }
 

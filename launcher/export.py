@@ -24,9 +24,9 @@ class ExportOptions:
       remask export run/checkpoints/step-00001000 my-encoder
     """
 
-    source: Annotated[Path, tyro.conf.Positional]
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|CHECKPOINT")]
     """A run (its newest whole checkpoint), a checkpoint, or what remask import wrote."""
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The folder to write; an existing one is not overwritten."""
 
 

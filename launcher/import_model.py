@@ -27,9 +27,9 @@ class ImportOptions:
       remask import my-albert/ imported && remask export imported again
     """
 
-    source: Annotated[Path, tyro.conf.Positional]
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="HF_DIR")]
     """A folder with config.json, model.safetensors and tokenizer.json."""
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """The folder to write; an existing one is not overwritten."""
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from remask.model.dropout import attend_with_dropout
 from remask.model.packing import Packing
 
 Attend = Callable[[Tensor, Tensor, Tensor, Packing, float], Tensor]
@@ -34,7 +35,11 @@ def attend_in_groups(queries: Tensor, keys: Tensor, values: Tensor, packing: Pac
         end = group.begin + group.spans * group.length
         shape = (group.spans, group.length, *queries.shape[1:])
         q, k, v = (tensor[group.begin : end].view(shape).transpose(1, 2) for tensor in (queries, keys, values))
-        parts.append(scaled_dot_product_attention(q, k, v, dropout_p=dropout).transpose(1, 2).reshape(-1, *queries.shape[1:]))
+        if dropout and queries.device.type == "cpu":
+            mixed = attend_with_dropout(q, k, v, dropout)
+        else:
+            mixed = scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+        parts.append(mixed.transpose(1, 2).reshape(-1, *queries.shape[1:]))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

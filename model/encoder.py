@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from remask.model.attention import attend
 from remask.model.config import EncoderConfig
+from remask.model.dropout import dropout
 from remask.model.packing import Packing, pack
 
 
@@ -95,7 +96,7 @@ class Embeddings(nn.Module):
         """(tokens,) each -> (tokens, hidden)."""
         types = self.types.weight[0] if segments is None else self.types(segments.to(torch.int64))
         summed = self.words(ids) + self.positions(positions + self.position_offset) + types
-        hidden = functional.dropout(self.norm(summed), self.dropout, self.training)
+        hidden = dropout(self.norm(summed), self.dropout, self.training)
         hidden = hidden if self.projection is None else self.projection(hidden)
         return hidden if self.last_norm is None else self.last_norm(hidden)
 
@@ -121,7 +122,7 @@ class Attention(nn.Module):
         queries, keys, values = self.qkv(inner).view(len(hidden), 3, self.heads, -1).unbind(1)
         queries, keys = self.query_norm(queries), self.key_norm(keys)
         mixed = attend(queries, keys, values, packing, self.attention_dropout if self.training else 0.0)
-        added = hidden + functional.dropout(self.output(mixed.flatten(1)), self.dropout, self.training)
+        added = hidden + dropout(self.output(mixed.flatten(1)), self.dropout, self.training)
         return added if self.pre else self.norm(added)
 
 
@@ -140,7 +141,7 @@ class FeedForward(nn.Module):
         """(tokens, hidden) -> (tokens, hidden)."""
         inner = self.norm(hidden) if self.pre else hidden
         wide = functional.gelu(self.inner(inner), approximate=self.approximate)
-        added = hidden + functional.dropout(self.output(wide), self.dropout, self.training)
+        added = hidden + dropout(self.output(wide), self.dropout, self.training)
         return added if self.pre else self.norm(added)
 
 

@@ -262,7 +262,10 @@ def from_hugging_face(theirs: Mapping[str, Tensor], config: EncoderConfig, form:
     """The other way; the pooler only if they have one. KeyError names a missing weight, ValueError one that ours cannot hold."""
     if form.kind == "albert" and config.embedding_size == config.hidden:
         name = _ALBERT_TOPS["encoder.embeddings.projection"]
-        if not torch.equal(theirs[f"{name}.weight"], torch.eye(config.hidden)) or theirs[f"{name}.bias"].any():
+        if (
+            not torch.equal(theirs[f"{name}.weight"], torch.eye(config.hidden, dtype=theirs[f"{name}.weight"].dtype))
+            or theirs[f"{name}.bias"].any()
+        ):
             raise ValueError(f"{name}: the embedding is as wide as the model and yet projected, which no encoder of ours does")
     pieces: dict[str, list[Tensor]] = {}
     for place in _places(form, config, _NAMES[form.kind].tops.get("sentence", "") + ".weight" in theirs):

@@ -40,7 +40,7 @@ def test_help_teaches_and_imports_nothing_heavy(verb: str | None, tmp_path: Path
 def test_help_gives_every_option_a_consequence(remask: Remask) -> None:
     for verb in cli.VERBS:
         page = re.sub(r"[│╭╰─╮╯]", "", remask(verb, "--help", COLUMNS="90").stdout)  # one column of options
-        options = re.split(r"\n +(?=--)", page)[1:]
+        options = re.split(r"\n +(?=--|[A-Z]+  )", page)[1:]
         assert options
         for option in options:
             name, *told = re.sub(r"\((default|required).*", "", option, flags=re.DOTALL).split("  ")

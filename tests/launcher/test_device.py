@@ -1,5 +1,8 @@
 """The peak that MFU is measured against."""
 
+import subprocess
+import sys
+
 import pytest
 
 from remask.launcher import device
@@ -30,3 +33,17 @@ def test_the_cpus_peak_is_what_a_matrix_product_reaches(monkeypatch: pytest.Monk
     clock = iter(range(1000))
     monkeypatch.setattr(device.time, "perf_counter", lambda: float(next(clock)))  # each product takes a second
     assert device._measure_cpu_flops() == 2 * 1024**3
+
+
+def test_freed_memory_is_kept_for_the_next_step() -> None:
+    """In a process of its own: the second of two equal large arrays causes no page faults."""
+    code = (
+        "import resource, torch; from remask.launcher.device import keep_freed_memory; keep_freed_memory();"
+        "torch.ones(30_000_000); before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt; torch.ones(30_000_000);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"
+    )
+    faults = [
+        int(subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True).stdout)
+        for text in (code, code.replace(" keep_freed_memory();", ""))
+    ]
+    assert faults[0] < 1000 < 10_000 < faults[1]
