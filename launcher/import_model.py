@@ -36,72 +36,83 @@ class ImportOptions:
 def main(args: Sequence[str]) -> int:
     """read a Hugging Face folder into a checkpoint, for continued pretraining"""
     options = parse(ImportOptions, args, "import")
-    import torch
-
     from remask.data_prep.tokenizer import load as load_tokenizer
+    from remask.launcher.decode import decode
     from remask.launcher.hub_files import compare
     from remask.launcher.model_folder import StoredModel, write_model
-    from remask.model.heads import PretrainingModel
-    from remask.model.huggingface import choose_form, from_hugging_face, read_config
+    from remask.launcher.sealed import refuse_existing
+    from remask.model.config import EncoderConfig
+    from remask.model.huggingface import choose_form, from_hugging_face, read_settings
 
+    refuse_existing(options.folder)
     settings = _read_settings(options.source)
     theirs = _read_weights(options.source)
     vocabulary = load_tokenizer(options.source)
     sentence_task = any(name.startswith(("cls.seq_relationship.", "sop_classifier.")) for name in theirs)
     try:
-        config = read_config(settings)
+        config = decode(EncoderConfig, read_settings(settings), lambda _: str(options.source / "config.json"))
         form = choose_form(config, sentence_task, vocabulary.specials)
         state = from_hugging_face(theirs, config, form)
     except KeyError as error:
         raise UserError(
             f"{options.source}: {error.args[0]} is missing; a folder saved from a model with a masked-token head has it"
         ) from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, RuntimeError) as error:  # torch's own, of pieces that do not go together
         raise UserError(f"{options.source}: cannot be imported: {error}") from error
-    torch.manual_seed(1)  # of a pooler that they do not have
-    model = PretrainingModel(config, sentence_task=sentence_task)
-    try:
-        model.load_state_dict({**model.state_dict(), **state})
-    except RuntimeError as error:
-        raise UserError(f"{options.source}: its weights do not fit its config ({str(error).splitlines()[-1].strip()})") from error
     record = {"imported from": options.source.name, "class": form.architecture}
-    stored = StoredModel(config=config, sentence_task=sentence_task, state=model.state_dict(), vocabulary=vocabulary, record=record)
-    compared = compare(options.source, stored, form)
+    stored = StoredModel(config=config, sentence_task=sentence_task, state=state, vocabulary=vocabulary, record=record)
+    compared = compare(options.source, options.source, stored, form)
     write_model(options.folder, stored)
     print(f"{options.folder}: {form.architecture}, {config.unique_parameters:,} parameters")
+    if "encoder.pooler.weight" not in state:
+        print("note: there is no pooler in it; training starts with a new one, and an export has none until then")
     print(f"largest difference of scores: {compared.largest_difference:.1g} over {compared.scores:,} scores ({compared.precision})")
     print(f"equal token ids: {compared.texts} texts, cased, accented, CJK and emoji")
     return 0
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
+    """What config.json says, and what it leaves out because it is its class's default."""
     import transformers
 
     file = folder / "config.json"
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
-        # Files leave out what is a class's default.
-        return {**transformers.AutoConfig.for_model(given["model_type"]).to_dict(), **given}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        given = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{file}: cannot be read ({error}); give a folder that Hugging Face's save_pretrained wrote") from error
+    try:
+        return {**transformers.AutoConfig.for_model(str(given.get("model_type"))).to_dict(), **given}
+    except ValueError:  # a kind of model that even Hugging Face does not know
+        return given
 
 
 def _read_weights(folder: Path) -> "dict[str, Tensor]":
-    """All weights in fp32, from one file or several; LayerNorms under the names of today."""
+    """All weights in fp32, from one file or those that the index names; LayerNorms under the names of today."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    files = sorted(folder.glob("model*.safetensors"))
-    if not files:
-        raise UserError(f"{folder}: no model.safetensors in it; open it with AutoModel and call save_pretrained, which writes one")
     weights: dict[str, Tensor] = {}
-    for file in files:
+    for file in _weight_files(folder):
         try:
             weights.update(load_file(file))
         except (OSError, SafetensorError) as error:
             raise UserError(f"{file}: cannot be read ({error}); fetch it again") from error
-    renamed = {".gamma": ".weight", ".beta": ".bias"}
-    for old, new in renamed.items():
+    for old, new in {".gamma": ".weight", ".beta": ".bias"}.items():
         weights = {f"{name.removesuffix(old)}{new}" if name.endswith(old) else name: weight for name, weight in weights.items()}
+    for name, weight in weights.items():
+        if not weight.is_floating_point() and not name.endswith("position_ids"):
+            raise UserError(f"{folder}: {name} is {weight.dtype}, it must be floating point; quantised weights cannot be trained on")
     return {name: weight.to(torch.float32) for name, weight in weights.items()}
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        raise UserError(f"{folder}: no model.safetensors in it; open it with AutoModel and call save_pretrained, which writes one")
+    try:
+        return sorted({folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"{index}: cannot be read ({error}); fetch it again") from error

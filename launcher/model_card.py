@@ -16,7 +16,7 @@ tags: [{tags}]
 # {title}
 
 {kind} encoder of {unique:,} parameters{total}: {layers} layers of width {hidden}, {heads} heads, {vocab:,} tokens, rows of up to
-{positions} tokens. Pretrained with remask {version}; opens in Hugging Face as `{architecture}`.
+{positions} tokens. Exported by remask {version}; opens in Hugging Face as `{architecture}`.
 
 ```python
 from transformers import pipeline

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,22 +16,38 @@ SEAL = "digests.json"
 @contextmanager
 def appearing(folder: Path) -> Iterator[Path]:
     """A folder to fill, which gets its name when the block ends well, synced; else nothing is left. An existing one stays."""
-    if folder.exists() or folder.is_symlink():
-        raise UserError(f"{folder} exists and is not overwritten; choose another name or remove it")
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    refuse_existing(folder)
+    nearest = next(parent for parent in folder.absolute().parents if parent.is_dir())
+    partial = nearest / f".{folder.name[:100]}.{os.getpid()}.partial"
     try:
-        partial.mkdir(parents=True)
+        partial.mkdir()
         yield partial
-        for file in [path for path in partial.rglob("*") if path.is_file()]:
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
+        for path in [*partial.rglob("*"), partial]:
+            _sync(path)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         partial.rename(folder)
+        _sync(folder.parent)
     except OSError as error:
-        if error.filename in (None, str(partial), str(folder.parent)):
-            raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from error
-        raise
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder or make room") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def refuse_existing(folder: Path) -> None:
+    try:
+        exists = folder.exists() or folder.is_symlink()
+    except OSError as error:
+        raise UserError(f"{str(folder)[:60]}…: is no name for a folder ({error.strerror})") from error
+    if exists:
+        raise UserError(f"{folder} exists and is not overwritten; choose another name or remove it")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def seal(folder: Path) -> None:
@@ -40,14 +56,14 @@ def seal(folder: Path) -> None:
     (folder / SEAL).write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
 
 
-def check_seal(folder: Path) -> None:
-    """UserError names the first file that is missing or is not what was sealed; read nothing before."""
+def check_seal(folder: Path, files: Collection[str]) -> None:
+    """UserError names the first file that is missing or is not what was sealed, these among them; read nothing before."""
     try:
-        digests = json.loads((folder / SEAL).read_text(encoding="utf-8"))
-        names = list(digests.items())
-    except (OSError, ValueError, AttributeError) as error:
+        digests = dict(json.loads((folder / SEAL).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{folder}: {SEAL} cannot be read ({error}); the folder is not whole") from error
-    for name, digest in names:
+    for name in {**dict.fromkeys(files), **digests}:
+        digest = digests.get(name)
         try:
             found = hash_of(folder / name)
         except OSError as error:

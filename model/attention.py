@@ -40,6 +40,8 @@ def attend_in_groups(queries: Tensor, keys: Tensor, values: Tensor, packing: Pac
         else:
             mixed = scaled_dot_product_attention(q, k, v, dropout_p=dropout)
         parts.append(mixed.transpose(1, 2).reshape(-1, *queries.shape[1:]))
+    if not parts:
+        return values
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

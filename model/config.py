@@ -26,8 +26,8 @@ class EncoderConfig:
     family: Literal["bert", "roberta", "albert"] = "bert"
     """Whose names and conventions the model follows; the export chooses its Hugging Face class by it."""
     vocab_size: int = 30000
-    """Entries of the tokenizer; the embedding table grows with it by `embedding` weights an entry. Inside, the table has zero rows up
-    to a multiple of 64, which GPUs multiply faster; counts and exports are without them."""
+    """Entries of the tokenizer; the embedding table grows with it by `embedding` weights an entry. Where a GPU scores over it, it is
+    padded to a multiple of 64 inside; no weight and no file has the padding."""
     hidden: int = 768
     """Width between the layers; time and weights grow with its square."""
     layers: int = 12
@@ -85,8 +85,8 @@ class EncoderConfig:
         if self.groups > 1 and self.sharing == "none":
             raise ValueError(f"groups: {self.groups} was given but sharing is none; set sharing to attention, ffn or all, or groups to 1")
         for name in ("dropout", "attention_dropout"):
-            if not 0 <= (share := getattr(self, name)) < 1:
-                raise ValueError(f"{name}: {share} was given, it must be at least 0 and less than 1")
+            if (share := getattr(self, name)) != 0 and not 0.001 <= share <= 0.99:
+                raise ValueError(f"{name}: {share} was given, it must be 0, or from 0.001 to 0.99")
         if not 0 <= self.z_loss < 1:
             raise ValueError(f"z_loss: {self.z_loss} was given, it must be at least 0 and less than 1; PaLM took 1e-4")
         for name in ("init_std", "norm_eps"):
@@ -96,11 +96,6 @@ class EncoderConfig:
     @property
     def embedding_size(self) -> int:
         return self.hidden if self.embedding is None else self.embedding
-
-    @property
-    def table_rows(self) -> int:
-        """Entries of the embedding table with the zero rows behind the vocabulary."""
-        return -(-self.vocab_size // 64) * 64
 
     @property
     def layer_map(self) -> tuple[tuple[int, int], ...]:

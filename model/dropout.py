@@ -1,7 +1,7 @@
 """Dropout, and attention with it, as fast as a CPU can.
 
-Torch draws a CPU's dropout mask number by number, 9 ns each: a tenth of a training step. Here one 64-bit draw gives four numbers of 16
-bits, 1.6 ns each. The rate is rounded to 1/65536, and the scale to the rate that was really drawn.
+Torch draws a CPU's dropout mask number by number, which was a tenth of a training step. Here one 64-bit draw gives four numbers of 16
+bits, in a quarter of the time. The rate is rounded to 1/65536, and the scale to the rate that was really drawn.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ from torch.nn import functional
 _STEPS = 1 << 16
 
 
-def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
+def dropout(values: Tensor, rate: float) -> Tensor:
     """Any shape -> the same, each value 0 with this probability and else scaled up to keep the mean."""
-    if not training or rate == 0:
+    if rate == 0:
         return values
     if values.device.type != "cpu":
         return functional.dropout(values, rate)

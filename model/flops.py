@@ -26,11 +26,14 @@ class Flops:
 
 
 def count_flops(config: EncoderConfig, lengths: Sequence[int], targets: int, sentence_rows: int = 0) -> Flops:
-    """For rows of these lengths with so many targets in all; `sentence_rows` of them also have the sentence task."""
+    """For rows (or documents, where these are kept apart) of these lengths with so many targets in all.
+
+    `sentence_rows` of them also have the sentence task.
+    """
     tokens, squares = sum(lengths), sum(length**2 for length in lengths)
     hidden, width = config.hidden, config.embedding_size
     projection = tokens * width * hidden if width < hidden else 0
     layer = tokens * (4 * hidden**2 + 2 * hidden * config.ffn) + 2 * squares * hidden
-    head = targets * (hidden * width + width * config.table_rows)
+    head = targets * (hidden * width + width * config.vocab_size)
     sentence = sentence_rows * (hidden**2 + 2 * hidden)
     return Flops(forward=2 * (projection + config.layers * layer + head + sentence))

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from remask.model.config import EncoderConfig
-from remask.model.encoder import Encoder, initialise
+from remask.model.encoder import Encoder, LinearGelu, initialise
+from remask.model.operations import REFERENCE, Operations
 from remask.model.packing import pack
 
 
@@ -23,32 +24,37 @@ class Loss(NamedTuple):
 
 
 class MaskedTokenHead(nn.Module):
-    """Hidden states of target positions to scores over the vocabulary, by the embedding table itself."""
+    """Hidden states of target positions to scores over the vocabulary, by the embedding table itself, or to their loss."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, operations: Operations) -> None:
         super().__init__()
         width = config.embedding_size
-        self.dense = nn.Linear(config.hidden, width)
-        self.norm = nn.LayerNorm(width, eps=config.norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.table_rows))
         # Hugging Face's RoBERTa has the exact form in its head whatever its layers have.
-        self.approximate = "tanh" if config.activation == "gelu-tanh" and config.family != "roberta" else "none"
-        self.vocab_size = config.vocab_size
+        tanh = config.activation == "gelu-tanh" and config.family != "roberta"
+        self.dense = LinearGelu(config.hidden, width, tanh, operations)
+        self.norm = nn.LayerNorm(width, eps=config.norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.z_loss, self.operations = config.z_loss, operations
 
-    def forward(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """(targets, hidden) and the table (table rows, width) -> (targets, vocabulary)."""
-        transformed = self.norm(functional.gelu(self.dense(hidden), approximate=self.approximate))
-        return functional.linear(transformed, words, self.bias)[:, : self.vocab_size]
+    def forward(self, hidden: Tensor, words: Tensor, targets: Tensor) -> Loss:
+        """(targets, hidden), the table (vocabulary, width) and what stood there (targets,) -> their loss."""
+        transformed = self.norm(self.dense(hidden))
+        total = self.operations.target_loss(transformed, words, self.bias, targets.to(torch.int64), self.z_loss)
+        return Loss(sum=total, counted=len(targets))
+
+    def score(self, hidden: Tensor, words: Tensor) -> Tensor:
+        """(n, hidden) and the table -> (n, vocabulary)."""
+        return functional.linear(self.norm(self.dense(hidden)), words, self.bias)
 
 
 class PretrainingModel(nn.Module):
     """The encoder with the heads that pretraining needs."""
 
-    def __init__(self, config: EncoderConfig, sentence_task: bool) -> None:
+    def __init__(self, config: EncoderConfig, sentence_task: bool, operations: Operations = REFERENCE) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config)
-        self.masked_tokens = MaskedTokenHead(config)
+        self.encoder = Encoder(config, operations)
+        self.masked_tokens = MaskedTokenHead(config, operations)
         self.sentence = nn.Linear(config.hidden, 2) if sentence_task else None
         for head in (self.masked_tokens, self.sentence):
             if head is not None:
@@ -65,28 +71,27 @@ class PretrainingModel(nn.Module):
         documents: Tensor | None = None,
     ) -> dict[str, Loss]:
         """Losses by part: `masked_tokens` of targets (targets,) at positions (targets,), and with labels (rows,) `sentence`."""
-        scores, sentence = self.score(ids, offsets, positions, segments, documents)
-        losses = {"masked_tokens": masked_token_loss(scores, targets, self.config.z_loss)}
-        if sentence is not None and labels is not None:
-            losses["sentence"] = sentence_loss(sentence, labels)
+        at_positions, at_first = self._encode(ids, offsets, positions, segments, documents)
+        losses: dict[str, Loss] = {"masked_tokens": self.masked_tokens(at_positions, self.encoder.embeddings.words.weight, targets)}
+        if self.sentence is not None and labels is not None:
+            losses["sentence"] = sentence_loss(self.sentence(self.encoder.pool(at_first)), labels)
         return losses
 
     def score(
         self, ids: Tensor, offsets: Tensor, positions: Tensor, segments: Tensor | None = None, documents: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Scores at the positions (positions, vocabulary), and of the sentence task (rows, 2)."""
+        at_positions, at_first = self._encode(ids, offsets, positions, segments, documents)
+        scores = self.masked_tokens.score(at_positions, self.encoder.embeddings.words.weight)
+        return scores, None if self.sentence is None else self.sentence(self.encoder.pool(at_first))
+
+    def _encode(
+        self, ids: Tensor, offsets: Tensor, positions: Tensor, segments: Tensor | None, documents: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states at the positions, and at the first token of each row."""
         packing = pack(offsets, documents).to(ids.device)
         hidden = self.encoder.encode(ids, packing, segments)
-        scores = self.masked_tokens(hidden[packing.places[positions.to(torch.int64)]], self.encoder.embeddings.words.weight)
-        return scores, None if self.sentence is None else self.sentence(self.encoder.pool(hidden[packing.first_tokens]))
-
-
-def masked_token_loss(scores: Tensor, targets: Tensor, z_loss: float = 0.0) -> Loss:
-    """Scores (targets, vocabulary) against targets (targets,)."""
-    total = functional.cross_entropy(scores, targets.to(torch.int64), reduction="sum")
-    if z_loss:
-        total = total + z_loss * scores.logsumexp(-1).square().sum()
-    return Loss(sum=total, counted=len(targets))
+        return hidden[packing.places[positions.to(torch.int64)]], hidden[packing.first_tokens]
 
 
 def sentence_loss(scores: Tensor, labels: Tensor) -> Loss:

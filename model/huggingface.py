@@ -1,6 +1,9 @@
-"""The same model in Hugging Face's classes: which class can express it, with which config, and where each weight stands there."""
+"""The same model in Hugging Face's classes: which class can express it, with which config, and where each weight stands there.
 
-from collections.abc import Iterator, Mapping
+Scores are the same. In training one thing is not: their ALBERT makes a dropout behind its feed-forward part and never uses it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -94,7 +97,28 @@ _CLASSES: dict[Kind, tuple[str, str]] = {  # with a sentence task, and without
 _ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_new"}
 _OUR_ACTIVATIONS: dict[str, Literal["gelu", "gelu-tanh"]] = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh"}
 # Settings with one value that ours can express.
-_ALLOWED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False, "inner_group_num": 1}
+_ALLOWED = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "inner_group_num": 1,
+    "tie_word_embeddings": True,
+}
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "ffn": "intermediate_size",
+    "type_vocab": "type_vocab_size",
+    "positions": "max_position_embeddings",
+}
+_RATES = {
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "init_std": "initializer_range",
+    "norm_eps": "layer_norm_eps",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,30 +144,22 @@ def choose_form(config: EncoderConfig, sentence_task: bool, specials: Mapping[st
     kind, pad_id = _kind_of(config), specials["pad"]
     positions = config.positions + (pad_id + 1 if kind.startswith("roberta") else 0)
     has_sentence = sentence_task and "sentence" in _NAMES[kind].tops
-    groups = config.groups if kind == "albert" and config.sharing == "all" and _groups_as_ours(config) else config.layers
+    shared = kind == "albert" and config.sharing == "all" and _groups_as_ours(config.layers, config.groups)
+    groups = config.groups if shared else config.layers
     notes = []
-    if config.sharing != "none" and groups == config.layers > 1:
+    if groups == config.layers and config.total_parameters > config.unique_parameters:
         notes.append(
             f"sharing {config.sharing} is written out: every layer has its own copy of the weights ({config.total_parameters:,} instead of "
-            f"{config.unique_parameters:,} parameters), because no class of Hugging Face shares so"
+            f"{config.unique_parameters:,} parameters), because {_CLASSES[kind][0]} does not share so"
         )
     if sentence_task and not has_sentence:
         notes.append(f"the sentence head is left out: {_CLASSES[kind][0]} has none")
     settings: dict[str, Any] = {
         "model_type": kind,
         "architectures": [_CLASSES[kind][0 if has_sentence else 1]],
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": config.ffn,
-        "hidden_act": _ACTIVATIONS[config.activation],
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
+        **{theirs: getattr(config, ours) for ours, theirs in {**_SIZES, **_RATES}.items()},
         "max_position_embeddings": positions,
-        "type_vocab_size": config.type_vocab,
-        "initializer_range": config.init_std,
-        "layer_norm_eps": config.norm_eps,
+        "hidden_act": _ACTIVATIONS[config.activation],
         "pad_token_id": pad_id,
         "bos_token_id": specials["cls"],
         "eos_token_id": specials["sep"],
@@ -153,42 +169,40 @@ def choose_form(config: EncoderConfig, sentence_task: bool, specials: Mapping[st
     return Form(kind=kind, groups=groups, settings=settings, notes=tuple(notes))
 
 
-def read_config(settings: Mapping[str, Any]) -> EncoderConfig:
-    """Our config from what config.json says. ValueError or KeyError if ours cannot express it."""
-    kind = settings["model_type"]
+def read_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of our config from what config.json says. ValueError if ours cannot express it."""
+    kind = settings.get("model_type")
     if kind not in _CLASSES:
         raise ValueError(f"model_type: {kind!r} was given, it must be one of {', '.join(_CLASSES)}")
     for name, allowed in _ALLOWED.items():
         if (given := settings.get(name, allowed)) != allowed:
             raise ValueError(f"{name}: {given!r} was given, it must be {allowed!r}")
-    if (given := settings["hidden_act"]) not in _OUR_ACTIVATIONS:
+    if (given := settings.get("hidden_act")) not in _OUR_ACTIVATIONS:
         raise ValueError(f"hidden_act: {given!r} was given, it must be one of {', '.join(_OUR_ACTIVATIONS)}")
-    layers, hidden = settings["num_hidden_layers"], settings["hidden_size"]
-    groups = settings.get("num_hidden_groups", layers) if kind == "albert" else layers
-    offset = settings["pad_token_id"] + 1 if kind.startswith("roberta") else 0
-    config = EncoderConfig(
-        family="roberta" if kind.startswith("roberta") else kind,
-        vocab_size=settings["vocab_size"],
-        hidden=hidden,
-        layers=layers,
-        heads=settings["num_attention_heads"],
-        ffn=settings["intermediate_size"],
-        embedding=settings["embedding_size"] if kind == "albert" and settings["embedding_size"] != hidden else None,
-        sharing="all" if groups < layers else "none",
-        groups=groups if groups < layers else 1,
-        norm="pre" if kind == "roberta-prelayernorm" else "post",
-        activation=_OUR_ACTIVATIONS[settings["hidden_act"]],
-        dropout=float(settings["hidden_dropout_prob"]),
-        attention_dropout=float(settings["attention_probs_dropout_prob"]),
-        type_vocab=settings["type_vocab_size"],
-        positions=settings["max_position_embeddings"] - offset,
-        position_offset=offset,
-        init_std=settings["initializer_range"],
-        norm_eps=settings["layer_norm_eps"],
-    )
-    if not _groups_as_ours(config):
+    values: dict[str, Any] = {ours: _whole(settings, theirs) for ours, theirs in _SIZES.items()}
+    values |= {ours: settings.get(theirs) for ours, theirs in _RATES.items()}
+    offset = _whole(settings, "pad_token_id") + 1 if kind.startswith("roberta") else 0
+    groups = _whole(settings, "num_hidden_groups") if kind == "albert" else values["layers"]
+    width = _whole(settings, "embedding_size") if kind == "albert" else values["hidden"]
+    layers = values["layers"]
+    if not _groups_as_ours(layers, groups):
         raise ValueError(f"num_hidden_groups: {groups} for {layers} layers is cut unevenly by rounding, which our layer map does not do")
-    return config
+    return values | {
+        "family": "roberta" if kind.startswith("roberta") else kind,
+        "embedding": width if width != values["hidden"] else None,
+        "sharing": "all" if groups < layers else "none",
+        "groups": groups if groups < layers else 1,
+        "norm": "pre" if kind == "roberta-prelayernorm" else "post",
+        "activation": _OUR_ACTIVATIONS[settings["hidden_act"]],
+        "positions": values["positions"] - offset,
+        "position_offset": offset,
+    }
+
+
+def _whole(settings: Mapping[str, Any], name: str) -> int:
+    if type(value := settings.get(name)) is not int:
+        raise ValueError(f"{name}: {value!r} was given, it must be a whole number")
+    return value
 
 
 def _kind_of(config: EncoderConfig) -> Kind:
@@ -202,20 +216,21 @@ def _kind_of(config: EncoderConfig) -> Kind:
         if config.activation != "gelu" and config.family != "roberta":
             raise ValueError(f"activation: {config.activation} with norm pre: Hugging Face's class has the exact form in its head")
         return "roberta-prelayernorm"
+    as_albert = config.family != "roberta" or config.activation == "gelu"  # their ALBERT's head has the activation of its layers
     if factorised:
-        if config.family == "roberta" and config.activation != "gelu":
-            raise ValueError(
-                f"embedding: {config.embedding} with family roberta and {config.activation}: no class of Hugging Face has both"
-            )
+        if not as_albert:
+            raise ValueError(f"activation: {config.activation} with family roberta and a factorised embedding: no class has both")
+        return "albert"
+    if config.sharing == "all" and as_albert:
         return "albert"
     if config.family == "albert":
-        return "bert" if config.sharing in ("attention", "ffn") else "albert"
+        return "albert" if config.sharing == "none" else "bert"
     return config.family
 
 
-def _groups_as_ours(config: EncoderConfig) -> bool:
+def _groups_as_ours(layers: int, groups: int) -> bool:
     """Whether ALBERT's class, which computes groups in floating point, puts every layer where our map puts it (18 layers in 14 do not)."""
-    return all(int(i / (config.layers / config.groups)) == i * config.groups // config.layers for i in range(config.layers))
+    return 1 <= groups <= layers and all(int(i / (layers / groups)) == i * groups // layers for i in range(layers))
 
 
 class _Place(NamedTuple):
@@ -227,10 +242,11 @@ class _Place(NamedTuple):
     pieces: int = 1
 
 
-def _places(form: Form, config: EncoderConfig, sentence: bool) -> Iterator[_Place]:
+def _places(form: Form, config: EncoderConfig, without: Collection[str]) -> Iterator[_Place]:
+    """Of all weights but those parts that the model is without."""
     names = _NAMES[form.kind]
     for ours, theirs in names.tops.items():
-        if (ours == "sentence" and not sentence) or (ours == "encoder.embeddings.projection" and config.embedding_size == config.hidden):
+        if ours in without or (ours == "encoder.embeddings.projection" and config.embedding_size == config.hidden):
             continue
         endings = {"masked_tokens": ["bias"]}.get(ours, ["weight"] if theirs.endswith("embeddings") else ["weight", "bias"])
         yield from (_Place(f"{ours}.{ending}", f"{theirs}.{ending}") for ending in endings)
@@ -245,52 +261,54 @@ def _places(form: Form, config: EncoderConfig, sentence: bool) -> Iterator[_Plac
                     yield _Place(ours, f"{names.slot.format(slot)}.{theirs}.{ending}", piece, len(pieces))
 
 
+_OPTIONAL = ("sentence", "encoder.pooler")
+
+
 def to_hugging_face(state: Mapping[str, Tensor], config: EncoderConfig, form: Form) -> dict[str, Tensor]:
-    """Weights under their names, without the zero rows behind the vocabulary."""
+    """Weights under their names; without a pooler or a sentence head if the state has none."""
+    without = [part for part in _OPTIONAL if f"{part}.weight" not in state]
     found = {}
-    for place in _places(form, config, "sentence.weight" in state):
-        found[place.theirs] = _to_their_rows(place.ours, state[place.ours], config, form).chunk(place.pieces)[place.piece]
+    for place in _places(form, config, without):
+        weight = state[place.ours]
+        if place.ours == _POSITIONS:
+            weight = _shift_positions(weight, _unused_positions(form, config), config.position_offset)
+        found[place.theirs] = weight.chunk(place.pieces)[place.piece].contiguous()
     if form.kind == "albert" and config.embedding_size == config.hidden:
-        name = _ALBERT_TOPS["encoder.embeddings.projection"]
-        weight = state["encoder.embeddings.words.weight"]
-        found[f"{name}.weight"] = torch.eye(config.hidden, dtype=weight.dtype)
-        found[f"{name}.bias"] = torch.zeros(config.hidden, dtype=weight.dtype)
-    return {name: weight.detach().cpu().contiguous() for name, weight in found.items()}
+        found |= _identity(config, state["encoder.pooler.weight" if "encoder.pooler.weight" in state else "masked_tokens.dense.weight"])
+    return found
 
 
 def from_hugging_face(theirs: Mapping[str, Tensor], config: EncoderConfig, form: Form) -> dict[str, Tensor]:
-    """The other way; the pooler only if they have one. KeyError names a missing weight, ValueError one that ours cannot hold."""
+    """The other way. KeyError names a missing weight, ValueError one that ours cannot hold."""
     if form.kind == "albert" and config.embedding_size == config.hidden:
-        name = _ALBERT_TOPS["encoder.embeddings.projection"]
-        if (
-            not torch.equal(theirs[f"{name}.weight"], torch.eye(config.hidden, dtype=theirs[f"{name}.weight"].dtype))
-            or theirs[f"{name}.bias"].any()
-        ):
-            raise ValueError(f"{name}: the embedding is as wide as the model and yet projected, which no encoder of ours does")
+        for name, wanted in _identity(config, theirs[f"{_PROJECTION}.weight"]).items():
+            if not torch.equal(theirs[name], wanted):
+                raise ValueError(f"{name}: the embedding is as wide as the model and yet projected, which no encoder of ours does")
+    tops = _NAMES[form.kind].tops
+    without = [part for part in _OPTIONAL if part in tops and not any(name.startswith(f"{tops[part]}.") for name in theirs)]
     pieces: dict[str, list[Tensor]] = {}
-    for place in _places(form, config, _NAMES[form.kind].tops.get("sentence", "") + ".weight" in theirs):
-        if place.ours.startswith("encoder.pooler.") and place.theirs not in theirs:
-            continue
+    for place in _places(form, config, without):
         found = pieces.setdefault(place.ours, [])
         if len(found) < place.pieces:
             found.append(theirs[place.theirs])
-    return {name: _from_their_rows(name, torch.cat(found), config, form) for name, found in pieces.items()}
+    state = {name: torch.cat(found) for name, found in pieces.items()}
+    return state | {_POSITIONS: _shift_positions(state[_POSITIONS], config.position_offset, _unused_positions(form, config))}
 
 
-def _to_their_rows(name: str, weight: Tensor, config: EncoderConfig, form: Form) -> Tensor:
-    if name in ("encoder.embeddings.words.weight", "masked_tokens.bias"):
-        return weight[: config.vocab_size]
-    if name == "encoder.embeddings.positions.weight":
-        return _shift_positions(weight, form.settings["max_position_embeddings"] - config.positions, config.position_offset)
-    return weight
+_POSITIONS, _PROJECTION = "encoder.embeddings.positions.weight", _ALBERT_TOPS["encoder.embeddings.projection"]
 
 
-def _from_their_rows(name: str, weight: Tensor, config: EncoderConfig, form: Form) -> Tensor:
-    if name in ("encoder.embeddings.words.weight", "masked_tokens.bias"):
-        return torch.cat([weight, weight.new_zeros(config.table_rows - len(weight), *weight.shape[1:])])
-    if name == "encoder.embeddings.positions.weight":
-        return _shift_positions(weight, config.position_offset, form.settings["max_position_embeddings"] - config.positions)
-    return weight
+def _identity(config: EncoderConfig, like: Tensor) -> dict[str, Tensor]:
+    """Their ALBERT projects the embedding even where it is as wide as the model; this projection does nothing."""
+    return {
+        f"{_PROJECTION}.weight": torch.eye(config.hidden, dtype=like.dtype, device=like.device),
+        f"{_PROJECTION}.bias": torch.zeros(config.hidden, dtype=like.dtype, device=like.device),
+    }
+
+
+def _unused_positions(form: Form, config: EncoderConfig) -> int:
+    """Rows at the head of their position table that no token uses."""
+    return int(form.settings["max_position_embeddings"]) - config.positions
 
 
 def _shift_positions(table: Tensor, unused: int, has_unused: int) -> Tensor:

@@ -51,6 +51,8 @@ def pack(offsets: Tensor, documents: Tensor | None = None) -> Packing:
     """
     offsets = offsets.cpu().to(torch.int64)
     edges = offsets if documents is None else torch.unique(torch.cat([offsets, documents.cpu().to(torch.int64)]))
+    if offsets[0] != 0 or (offsets.diff() <= 0).any():
+        raise ValueError(f"offsets: {offsets.tolist()[:8]}… was given, they must begin with 0 and rise: a row has at least one token")
     lengths = edges.diff()
     by_length = torch.argsort(lengths, stable=True)
     sorted_lengths = lengths[by_length]

@@ -27,10 +27,10 @@ class Movement(NamedTuple):
 def measure_movements(encoder: Encoder, ids: Tensor, offsets: Tensor, segments: Tensor | None = None) -> list[Movement]:
     """One for each layer in turn, on rows as the encoder takes them, in the mode (training or not) that it is in."""
     packing = pack(offsets).to(ids.device)
-    hidden = encoder.embed(ids, packing, segments)
+    hidden, normed = encoder.embed(ids, packing, segments)
     movements = []
     for layer in range(encoder.config.layers):
-        moved = encoder.apply_layer(layer, hidden, packing)
+        moved, normed = encoder.apply_layer(layer, hidden, normed, packing)
         cosine = functional.cosine_similarity(hidden.float(), moved.float(), dim=-1)
         distance = (moved.float() - hidden.float()).norm(dim=-1).mean().item()
         movements.append(Movement(distance=distance, cosine=cosine.mean().item()))

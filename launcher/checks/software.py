@@ -7,7 +7,7 @@ from packaging.requirements import Requirement
 
 from remask.data_prep.engines import choose_engine
 from remask.launcher.checks import Check
-from remask.model.kernels import choose_kernels
+from remask.model.kernels.choose import choose_kernels, foreign_apex, look_around
 
 _SHOWN = ("torch", "deepspeed", "transformers", "webdataset", "numpy", "numba")
 
@@ -45,10 +45,11 @@ def check_packages() -> Check:
 
 
 def check_kernels() -> Check:
-    kernels = choose_kernels()
-    found = f"{kernels.name}: {kernels.reason}"
-    if kernels.warning:
-        return Check(name="kernels", status="warn", found=found, remedy=kernels.warning)
+    choices = choose_kernels(look_around())
+    found = "; ".join(f"{name}: {choice.rung} ({choice.reason})" for name, choice in choices.items())
+    if foreign := foreign_apex():
+        remedy = f"the package apex in {foreign} is not NVIDIA's and is ignored; pip uninstall apex"
+        return Check(name="kernels", status="warn", found=found, remedy=remedy)
     return Check(name="kernels", status="ok", found=found)
 
 

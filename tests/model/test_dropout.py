@@ -10,7 +10,7 @@ from remask.model.dropout import _drop, attend_with_dropout, dropout
 def test_the_rate_and_the_mean_are_kept(rate: float) -> None:
     torch.manual_seed(1)
     values = torch.ones(1000, 999)
-    kept = dropout(values, rate, training=True)
+    kept = dropout(values, rate)
     share = (kept == 0).double().mean().item()
     error = (rate * (1 - rate) / values.numel()) ** 0.5
     assert abs(share - rate) < 5 * error + 1e-5
@@ -22,18 +22,18 @@ def test_the_rate_and_the_mean_are_kept(rate: float) -> None:
     assert (covariance - torch.eye(4) * rate * (1 - rate)).abs().max() < 10 * error
 
 
-def test_nothing_happens_outside_training() -> None:
+def test_a_rate_of_0_does_nothing() -> None:
     values = torch.randn(7, 3)
-    assert dropout(values, 0.5, training=False) is values and dropout(values, 0.0, training=True) is values
+    assert dropout(values, 0.0) is values
 
 
 def test_the_gradient_has_the_mask_of_the_forward_pass() -> None:
     values = torch.randn(50, 31, requires_grad=True)
-    dropped = dropout(values, 0.3, training=True)
+    dropped = dropout(values, 0.3)
     dropped.backward(torch.full_like(dropped, 2.0))
     assert values.grad is not None and (dropped == 0).any()
     torch.testing.assert_close(values.grad, 2.0 * torch.where(dropped == 0, 0.0, dropped / values).detach())
-    assert not torch.equal(dropout(values, 0.3, training=True), dropped), "the mask repeats"
+    assert not torch.equal(dropout(values, 0.3), dropped), "the mask repeats"
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 9, 4), (1, 1, 1, 8)])

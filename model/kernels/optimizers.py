@@ -1,0 +1,213 @@
+"""AdamW and LAMB over many tensors at once, or over the segments of a flat shard, which are views of it.
+
+A table tells for each block of values which tensor it is of, so one launch goes over all of them. LAMB has two: the first makes moments and
+updates and the squared norms of weights and updates by tensor, which under ZeRO are summed over the ranks; the second applies them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.optim import Optimizer
+
+from remask.model.optimizers import SumOverRanks, trust_ratios
+
+BLOCK = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensors:
+    """Weights and their state, fp32, and where each lies in memory; made once, since nothing of it changes from step to step."""
+
+    weights: Sequence[Tensor]
+    gradients: Sequence[Tensor]
+    means: Sequence[Tensor]
+    squares: Sequence[Tensor]
+    updates: Sequence[Tensor]
+    """Room for LAMB's updates; empty for AdamW."""
+    decays: Tensor
+    """(tensors,) fp32: weight decay of each."""
+    addresses: Tensor
+    """(tensors, 5) int64: of weight, gradient, mean, square, update."""
+    sizes: Tensor
+    """(tensors,) int64."""
+    blocks: Tensor
+    """(blocks, 2) int64: tensor, and where the block begins in it."""
+    first_blocks: Tensor
+    """(tensors + 1,) int64: of each tensor's blocks."""
+
+
+def list_tensors(
+    weights: Sequence[Tensor], gradients: Sequence[Tensor], means: Sequence[Tensor], squares: Sequence[Tensor],
+    updates: Sequence[Tensor], decays: Sequence[float],
+) -> Tensors:  # fmt: skip
+    """All contiguous and fp32; tensors without a value are allowed, for a shard that holds none of a weight."""
+    device = weights[0].device
+    kinds = [kind for kind in (weights, gradients, means, squares, updates) if kind]
+    if any(not tensor.is_contiguous() or tensor.dtype != torch.float32 for kind in kinds for tensor in kind):
+        raise ValueError("every tensor must be contiguous and fp32")
+    rows = list(zip(*kinds, strict=True))
+    addresses = [[tensor.data_ptr() for tensor in row] + [0] * (5 - len(row)) for row in rows]
+    counts = [triton.cdiv(weight.numel(), BLOCK) for weight in weights]
+    blocks = [(number, i * BLOCK) for number, count in enumerate(counts) for i in range(count)]
+    return Tensors(
+        weights=weights,
+        gradients=gradients,
+        means=means,
+        squares=squares,
+        updates=updates,
+        decays=torch.tensor(decays, dtype=torch.float32, device=device),
+        addresses=torch.tensor(addresses, dtype=torch.int64, device=device),
+        sizes=torch.tensor([weight.numel() for weight in weights], dtype=torch.int64, device=device),
+        blocks=torch.tensor(blocks, dtype=torch.int64, device=device).reshape(-1, 2),
+        first_blocks=torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int64, device=device),
+    )
+
+
+def cut_flat(flat: Tensor, boundaries: Sequence[int]) -> list[Tensor]:
+    """The segments of a flat shard, `boundaries[i]` to `boundaries[i + 1]`, as views."""
+    return [flat[begin:end] for begin, end in pairwise(boundaries)]
+
+
+@triton.jit
+def _moments(addresses, sizes, blocks, beta1, beta2, BLOCK: tl.constexpr):
+    """Of this program's block: its tensor, the places inside it, weights, and the new moments, which are stored."""
+    tensor = tl.load(blocks + 2 * tl.program_id(0))
+    places = tl.load(blocks + 2 * tl.program_id(0) + 1) + tl.arange(0, BLOCK)
+    inside = places < tl.load(sizes + tensor)
+    at = addresses + 5 * tensor
+    weight = tl.load(tl.load(at).to(tl.pointer_type(tl.float32)) + places, mask=inside, other=0)
+    gradient = tl.load(tl.load(at + 1).to(tl.pointer_type(tl.float32)) + places, mask=inside, other=0)
+    means = tl.load(at + 2).to(tl.pointer_type(tl.float32)) + places
+    squares = tl.load(at + 3).to(tl.pointer_type(tl.float32)) + places
+    mean = beta1 * tl.load(means, mask=inside, other=0) + (1 - beta1) * gradient
+    square = beta2 * tl.load(squares, mask=inside, other=0) + (1 - beta2) * gradient * gradient
+    tl.store(means, mean, mask=inside)
+    tl.store(squares, square, mask=inside)
+    return tensor, places, inside, weight, mean, square
+
+
+@triton.jit(do_not_specialize=["lr"])
+def adamw_blocks(addresses, sizes, blocks, decays, lr, beta1, beta2, eps, mean_scale, square_scale, BLOCK: tl.constexpr):
+    tensor, places, inside, weight, mean, square = _moments(addresses, sizes, blocks, beta1, beta2, BLOCK)
+    weight *= 1 - lr * tl.load(decays + tensor)
+    weight -= lr * (mean * mean_scale) / (tl.sqrt(square * square_scale) + eps)
+    tl.store(tl.load(addresses + 5 * tensor).to(tl.pointer_type(tl.float32)) + places, weight, mask=inside)
+
+
+@triton.jit
+def lamb_blocks(addresses, sizes, blocks, decays, norms, beta1, beta2, eps, mean_scale, square_scale, BLOCK: tl.constexpr):
+    """norms (blocks, 2): squared, of weights and of updates."""
+    tensor, places, inside, weight, mean, square = _moments(addresses, sizes, blocks, beta1, beta2, BLOCK)
+    update = (mean * mean_scale) / (tl.sqrt(square * square_scale) + eps) + tl.load(decays + tensor) * weight
+    update = tl.where(inside, update, 0.0)
+    tl.store(tl.load(addresses + 5 * tensor + 4).to(tl.pointer_type(tl.float32)) + places, update, mask=inside)
+    tl.store(norms + 2 * tl.program_id(0), tl.sum(weight * weight, 0))
+    tl.store(norms + 2 * tl.program_id(0) + 1, tl.sum(update * update, 0))
+
+
+@triton.jit
+def sum_norms(first_blocks, norms, totals):
+    """A program for each tensor sums up its blocks, in their order; totals (tensors, 2)."""
+    tensor = tl.program_id(0)
+    both = tl.arange(0, 2)
+    total = tl.zeros((2,), dtype=tl.float32)
+    for block in range(tl.load(first_blocks + tensor), tl.load(first_blocks + tensor + 1)):
+        total += tl.load(norms + 2 * block + both)
+    tl.store(totals + 2 * tensor + both, total)
+
+
+@triton.jit(do_not_specialize=["lr"])
+def apply_updates(addresses, sizes, blocks, ratios, lr, BLOCK: tl.constexpr):
+    tensor = tl.load(blocks + 2 * tl.program_id(0))
+    places = tl.load(blocks + 2 * tl.program_id(0) + 1) + tl.arange(0, BLOCK)
+    inside = places < tl.load(sizes + tensor)
+    weights = tl.load(addresses + 5 * tensor).to(tl.pointer_type(tl.float32)) + places
+    updates = tl.load(addresses + 5 * tensor + 4).to(tl.pointer_type(tl.float32)) + places
+    weight = tl.load(weights, mask=inside, other=0) - lr * tl.load(ratios + tensor) * tl.load(updates, mask=inside, other=0)
+    tl.store(weights, weight, mask=inside)
+
+
+def _scales(step: int, betas: tuple[float, float]) -> tuple[float, float]:
+    """What undoes the moments' start at 0, at the step that is made, from 1."""
+    return 1 / (1 - betas[0] ** step), 1 / (1 - betas[1] ** step)
+
+
+class _Fused(Optimizer):
+    """What both have in common: state beside every weight, and tables of where all of it lies, made at the first step."""
+
+    needs_updates = False
+
+    def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+                 weight_decay: float = 0.01) -> None:  # fmt: skip
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def _groups(self) -> Iterator[tuple[dict[str, Any], Tensors, int]]:
+        """Groups with their tables, and which step this is."""
+        for group in self.param_groups:
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if not weights:
+                continue
+            for weight in weights:
+                if not self.state[weight]:
+                    self.state[weight] = {"step": 0, "mean": torch.zeros_like(weight), "square": torch.zeros_like(weight)}
+                self.state[weight]["step"] += 1
+            kinds = {name: [self.state[weight][name] for weight in weights] for name in ("mean", "square")}
+            updates = [torch.empty_like(weight) for weight in weights] if self.needs_updates else []
+            gradients = [weight.grad for weight in weights]
+            decays = [group["weight_decay"]] * len(weights)
+            yield group, list_tensors(weights, gradients, kinds["mean"], kinds["square"], updates, decays), self.state[weights[0]]["step"]
+
+
+class AdamW(_Fused):
+    """As torch.optim.AdamW, in one launch a group."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (torch's own signature)
+        for group, tensors, step in self._groups():
+            step_adamw(tensors, step, group["lr"], group["betas"], group["eps"])
+
+
+class Lamb(_Fused):
+    """As `model/optimizers.py`'s, in three launches a group."""
+
+    needs_updates = True
+
+    def __init__(self, params: Iterable[Any], *args: Any, sum_over_ranks: SumOverRanks = lambda norms: norms, **options: Any) -> None:
+        super().__init__(params, *args, **options)
+        self.sum_over_ranks = sum_over_ranks
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (torch's own signature)
+        for group, tensors, step in self._groups():
+            norms = self.sum_over_ranks(prepare_lamb(tensors, step, group["betas"], group["eps"]))
+            finish_lamb(tensors, norms, group["lr"])
+
+
+def step_adamw(tensors: Tensors, step: int, lr: float, betas: tuple[float, float], eps: float) -> None:
+    """As torch.optim.AdamW."""
+    adamw_blocks[(len(tensors.blocks),)](
+        tensors.addresses, tensors.sizes, tensors.blocks, tensors.decays, lr, *betas, eps, *_scales(step, betas), BLOCK=BLOCK
+    )
+
+
+def prepare_lamb(tensors: Tensors, step: int, betas: tuple[float, float], eps: float) -> Tensor:
+    """Moments and updates; squared norms of weights and updates (tensors, 2), of this shard's share, to be summed over the ranks."""
+    norms = torch.empty(len(tensors.blocks), 2, dtype=torch.float32, device=tensors.blocks.device)
+    totals = torch.zeros(len(tensors.sizes), 2, dtype=torch.float32, device=tensors.blocks.device)
+    lamb_blocks[(len(tensors.blocks),)](
+        tensors.addresses, tensors.sizes, tensors.blocks, tensors.decays, norms, *betas, eps, *_scales(step, betas), BLOCK=BLOCK
+    )
+    sum_norms[(len(tensors.sizes),)](tensors.first_blocks, norms, totals)
+    return totals
+
+
+def finish_lamb(tensors: Tensors, norms: Tensor, lr: float) -> None:
+    """The weights move by their updates, each scaled by its trust ratio."""
+    grid = (len(tensors.blocks),)
+    apply_updates[grid](tensors.addresses, tensors.sizes, tensors.blocks, trust_ratios(norms), lr, BLOCK=BLOCK)
