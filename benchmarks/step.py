@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,8 @@ class StepBenchOptions:
 def config_of(family: str, hidden: int, layers: int) -> EncoderConfig:
     """The family's base model at another width and depth."""
     base = load(f"{family}-base").model
-    return replace(base, hidden=hidden, layers=layers, heads=hidden // 64, ffn=4 * hidden)
+    embedding = None if base.embedding is None else min(base.embedding, hidden)
+    return replace(base, hidden=hidden, layers=layers, heads=hidden // 64, ffn=4 * hidden, embedding=embedding)
 
 
 def mixture_lengths(data: Path, tokens: int) -> list[int]:
@@ -90,26 +91,32 @@ def mixture_lengths(data: Path, tokens: int) -> list[int]:
     return lengths
 
 
-@contextmanager
-def _contestant(name: str, job: Path, threads: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "remask.benchmarks.step_contestants", name, str(job)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+class Contestant:
+    """A process that makes a step whenever it is told to."""
 
+    def __init__(self, name: str, job: Path, threads: int) -> None:
+        command = [sys.executable, "-m", "remask.benchmarks.step_contestants", name, str(job)]
+        self.name, self.log = name, job.with_name(f"{name}.log")
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
 
-def _ask(process: subprocess.Popen[str], what: str) -> dict[str, float]:
-    assert process.stdin and process.stdout  # noqa: S101 (both were asked for)
-    print(what, file=process.stdin, flush=True)
-    if not (line := process.stdout.readline()):
-        raise RuntimeError(f"{' '.join(map(str, process.args))} ended")  # type: ignore[arg-type]
-    answer: dict[str, float] = json.loads(line)
-    return answer
+    def ask(self, what: str) -> dict[str, float]:
+        """`step` or `gemm`."""
+        assert self.process.stdin and self.process.stdout  # noqa: S101 (both were asked for)
+        with suppress(BrokenPipeError):  # then there is no answer either
+            print(what, file=self.process.stdin, flush=True)
+        if not (line := self.process.stdout.readline()):
+            raise RuntimeError(f"{self.name} ended: {self.log.read_text()[-2000:]}")
+        answer: dict[str, float] = json.loads(line)
+        return answer
+
+    def __enter__(self) -> "Contestant":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
 def contest(config: EncoderConfig, lengths: list[int], threads: int, repeats: int) -> dict[str, Any]:
@@ -117,8 +124,8 @@ def contest(config: EncoderConfig, lengths: list[int], threads: int, repeats: in
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         job = Path(folder) / "job.json"
         job.write_text(json.dumps({"config": asdict(config), "lengths": lengths, "threads": threads}))
-        ours, theirs = (stack.enter_context(_contestant(name, job, threads)) for name in ("ours", "theirs"))
-        rounds = [(_ask(ours, "step"), _ask(ours, "gemm"), _ask(theirs, "step")) for _ in range(repeats + 1)][1:]
+        ours, theirs = (stack.enter_context(Contestant(name, job, threads)) for name in ("ours", "theirs"))
+        rounds = [(ours.ask("step"), ours.ask("gemm"), theirs.ask("step")) for _ in range(repeats + 1)][1:]
     tokens = sum(lengths)
     mine, gemms, other = ([turn[i] for turn in rounds] for i in range(3))
     ratios = [theirs["seconds"] / ours["seconds"] for ours, theirs in zip(mine, other, strict=True)]
