@@ -11,8 +11,9 @@ demo: $(READY)
 	$(BIN)/remask demo
 
 test: lint
-	$(BIN)/pytest -n auto -m "not dist and not slurm"
+	$(BIN)/pytest -n auto -m "not dist and not slurm and not kernels and not gpu"
 	$(BIN)/pytest -m "dist or slurm"
+	$(BIN)/pytest -n auto -m kernels
 
 lint: $(READY)
 	$(BIN)/ruff check .

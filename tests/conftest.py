@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,11 @@ def _dist_lacks() -> str:
     return "" if (os.cpu_count() or 1) >= 2 else "fewer than 2 cores"
 
 
-GATES: dict[str, Callable[[], str]] = {"slurm": _slurm_lacks, "dist": _dist_lacks}
+def _kernels_lack() -> str:
+    return "" if find_spec("triton") else "not installed: triton"
+
+
+GATES: dict[str, Callable[[], str]] = {"slurm": _slurm_lacks, "dist": _dist_lacks, "kernels": _kernels_lack}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

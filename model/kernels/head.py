@@ -34,9 +34,26 @@ def gathered_target_loss(hidden: Tensor, rows: Tensor, words: Tensor, bias: Tens
     return loss
 
 
+def _tile(hidden: Tensor) -> dict[str, Any]:
+    """Triton's interpreter (3.9) multiplies bf16 wrongly, bit patterns for numbers, so there it is widened first; a GPU does it right."""
+    widen = bool(triton.knobs.runtime.interpret) and hidden.dtype == torch.bfloat16
+    return {"TARGETS": TARGETS, "WORDS": WORDS, "INNER": INNER, "WIDEN": widen, "num_warps": WARPS}
+
+
 @triton.jit
 def _scores(
-    hidden, words, bias, rows, vocabulary, real, width, vocab_size, TARGETS: tl.constexpr, WORDS: tl.constexpr, INNER: tl.constexpr
+    hidden,
+    words,
+    bias,
+    rows,
+    vocabulary,
+    real,
+    width,
+    vocab_size,
+    TARGETS: tl.constexpr,
+    WORDS: tl.constexpr,
+    INNER: tl.constexpr,
+    WIDEN: tl.constexpr,
 ):
     """Of a block of targets over a block of words, in fp32; -inf behind the vocabulary."""
     scores = tl.zeros((TARGETS, WORDS), dtype=tl.float32)
@@ -48,6 +65,8 @@ def _scores(
             mask=(vocabulary[None, :] < vocab_size) & (inner[:, None] < width),
             other=0,
         )
+        if WIDEN:
+            left, right = left.to(tl.float32), right.to(tl.float32)
         scores = tl.dot(left, right, scores, input_precision="ieee")
     scores += tl.load(bias + vocabulary, mask=vocabulary < vocab_size, other=0).to(tl.float32)[None, :]
     return tl.where(vocabulary[None, :] < vocab_size, scores, float("-inf"))
@@ -56,7 +75,7 @@ def _scores(
 @triton.jit
 def head_forward(
     hidden, rows, words, bias, targets, maxima, sums, asked, count, width, vocab_size, stretches,
-    GATHERED: tl.constexpr, STRETCH: tl.constexpr, TARGETS: tl.constexpr, WORDS: tl.constexpr, INNER: tl.constexpr,
+    GATHERED: tl.constexpr, STRETCH: tl.constexpr, TARGETS: tl.constexpr, WORDS: tl.constexpr, INNER: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """maxima, sums (count, stretches) of each stretch of the vocabulary, and the score of the target itself (count,)."""
     places = tl.program_id(0) * TARGETS + tl.arange(0, TARGETS)
@@ -69,7 +88,7 @@ def head_forward(
     first = tl.program_id(1) * STRETCH
     for begin in range(first, tl.minimum(first + STRETCH, vocab_size), WORDS):
         vocabulary = begin + tl.arange(0, WORDS).to(tl.int64)
-        scores = _scores(hidden, words, bias, taken, vocabulary, real, width, vocab_size, TARGETS, WORDS, INNER)
+        scores = _scores(hidden, words, bias, taken, vocabulary, real, width, vocab_size, TARGETS, WORDS, INNER, WIDEN)
         larger = tl.maximum(largest, tl.max(scores, 1))
         total = total * tl.exp(largest - larger) + tl.sum(tl.exp(scores - larger[:, None]), 1)
         largest = larger
@@ -83,7 +102,7 @@ def head_forward(
 @triton.jit
 def head_slopes(
     hidden, rows, words, bias, targets, log_z, slopes, count, width, vocab_size, first, chunk, z_loss,
-    GATHERED: tl.constexpr, TARGETS: tl.constexpr, WORDS: tl.constexpr, INNER: tl.constexpr,
+    GATHERED: tl.constexpr, TARGETS: tl.constexpr, WORDS: tl.constexpr, INNER: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """slopes (count, chunk) of the loss by the scores of the words from `first` on."""
     places = tl.program_id(0) * TARGETS + tl.arange(0, TARGETS)
@@ -91,7 +110,7 @@ def head_slopes(
     taken = tl.load(rows + places, mask=real, other=0) if GATHERED else places.to(tl.int64)
     columns = tl.program_id(1) * WORDS + tl.arange(0, WORDS)
     vocabulary = first + columns.to(tl.int64)
-    scores = _scores(hidden, words, bias, taken, vocabulary, real, width, vocab_size, TARGETS, WORDS, INNER)
+    scores = _scores(hidden, words, bias, taken, vocabulary, real, width, vocab_size, TARGETS, WORDS, INNER, WIDEN)
     normaliser = tl.load(log_z + places, mask=real, other=0)
     slope = tl.exp(scores - normaliser[:, None]) * (1 + 2 * z_loss * normaliser)[:, None]
     slope -= tl.where(vocabulary[None, :] == tl.load(targets + places, mask=real, other=0)[:, None], 1.0, 0.0)
@@ -110,7 +129,7 @@ class _TargetLoss(Function):
         if count:
             head_forward[(triton.cdiv(count, TARGETS), stretches)](
                 hidden, targets if rows is None else rows, words, bias, targets, maxima, sums, asked, count, width, vocab_size, stretches,
-                GATHERED=rows is not None, STRETCH=STRETCH, TARGETS=TARGETS, WORDS=WORDS, INNER=INNER, num_warps=WARPS,
+                GATHERED=rows is not None, STRETCH=STRETCH, **_tile(hidden),
             )  # fmt: skip
         log_z = torch.logsumexp(maxima + sums.log(), 1)
         ctx.save_for_backward(hidden, rows, words, bias, targets, log_z)
@@ -129,7 +148,7 @@ class _TargetLoss(Function):
             slopes = torch.empty(count, chunk, dtype=hidden.dtype, device=hidden.device)
             head_slopes[(triton.cdiv(count, TARGETS), triton.cdiv(chunk, WORDS))](
                 hidden, targets if rows is None else rows, words, bias, targets, log_z, slopes, count, width, vocab_size, first, chunk,
-                ctx.z_loss, GATHERED=rows is not None, TARGETS=TARGETS, WORDS=WORDS, INNER=INNER, num_warps=WARPS,
+                ctx.z_loss, GATHERED=rows is not None, **_tile(hidden),
             )  # fmt: skip
             of_gathered += slopes @ words[first : first + chunk]
             of_words[first : first + chunk] = slopes.t() @ gathered

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WORD_START, PROTECTED = 1, 2
-TRIES, MISSES, MAX_RUN = 8, 8, 16
+MAX_RUN = 16
+WARPS = 4
 
 
 def mask_tokens(
@@ -43,7 +43,7 @@ def _mask(
     if longest:
         kernel[(len(offsets) - 1,)](
             ids, offsets, marks, keys, rates, how["ordinary"], inputs, taken, len(how["ordinary"]), how["mask_id"], how["mask_below"],
-            how["random_below"], **more, BLOCK=triton.next_power_of_2(longest), num_warps=1,
+            how["random_below"], **more, BLOCK=triton.next_power_of_2(longest), num_warps=WARPS,
         )  # fmt: skip
     positions = taken.nonzero().flatten()
     return inputs, positions, ids[positions]
@@ -52,7 +52,7 @@ def _mask(
 @triton.jit
 def _number(key, n):
     """The n-th number of a key: splitmix64's finaliser at n + 1 steps of the golden ratio."""
-    x = key + (n + 1).to(tl.uint64) * 0x9E3779B97F4A7C15
+    x = key + (n.to(tl.uint64) + 1) * 0x9E3779B97F4A7C15
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     return x ^ (x >> 31)
@@ -61,7 +61,7 @@ def _number(key, n):
 @triton.jit
 def _below(bound, bits):
     """From 0 to below the bound, by the upper half of the bits."""
-    return (((bits >> 32) * bound.to(tl.uint64)) >> 32).to(tl.int64)
+    return (((bits >> 32) * bound.to(tl.uint64)) >> 32).to(tl.int32)
 
 
 @triton.jit
@@ -69,12 +69,12 @@ def _row_of(offsets, marks, keys, rates, BLOCK: tl.constexpr):
     """Of this program's row: where it begins, its places, which are free, its key and its budget."""
     row = tl.program_id(0)
     begin = tl.load(offsets + row).to(tl.int64)
-    length = tl.load(offsets + row + 1).to(tl.int64) - begin
-    places = tl.arange(0, BLOCK).to(tl.int64)
+    length = (tl.load(offsets + row + 1).to(tl.int64) - begin).to(tl.int32)
+    places = tl.arange(0, BLOCK)
     inside = places < length
     free = inside & ((tl.load(marks + begin + places, mask=inside, other=2) & 2) == 0)
-    tokens = tl.sum(free.to(tl.int64), 0)
-    wanted = (tl.load(rates + row) * tokens.to(tl.float64) + 0.5).to(tl.int64)
+    tokens = tl.sum(free.to(tl.int32), 0)
+    wanted = (tl.load(rates + row) * tokens.to(tl.float64) + 0.5).to(tl.int32)
     budget = tl.where(tokens > 0, tl.maximum(wanted, 1), 0)
     return begin, length, places, inside, free, tl.load(keys + row).to(tl.uint64, bitcast=True), budget
 
@@ -83,8 +83,8 @@ def _row_of(offsets, marks, keys, rates, BLOCK: tl.constexpr):
 def _replace(ids, ordinary, inputs, taken, begin, places, inside, key, chosen, deciding, ordinary_count, mask_id, mask_below, random_below):
     """The mask, a random token or the same, decided by the number of the place `deciding`; which random token, by each one's own."""
     token = tl.load(ids + begin + places, mask=inside, other=0)
-    own = _number(key, places + 4294967296)
-    decided = (_number(key, deciding + 4294967296) >> 32).to(tl.int64)
+    own = _number(key, places.to(tl.int64) + 4294967296)
+    decided = (_number(key, deciding.to(tl.int64) + 4294967296) >> 32).to(tl.int64)
     other = tl.load(ordinary + _below(tl.zeros_like(places) + ordinary_count, own << 32), mask=inside, other=0)
     replaced = tl.where(decided < mask_below, mask_id, tl.where(decided < random_below, other, token))
     tl.store(inputs + begin + places, tl.where(chosen, replaced, token).to(inputs.dtype.element_ty), mask=inside)
@@ -101,7 +101,7 @@ def mask_token_rows(
     while left > 0:
         hit = (places == _below(length, _number(key, counter))) & free & (chosen == 0)
         chosen = chosen | hit
-        left -= tl.sum(hit.to(tl.int64), 0)
+        left -= tl.sum(hit.to(tl.int32), 0)
         counter += 1
     _replace(ids, ordinary, inputs, taken, begin, places, inside, key, chosen, places, ordinary_count, mask_id, mask_below, random_below)
 
@@ -115,8 +115,8 @@ def mask_span_rows(
     mark = tl.load(marks + begin + places, mask=inside, other=2)
     before = tl.load(marks + begin + places - 1, mask=inside & (places > 0), other=2)
     starts_unit = free & (((before & 2) != 0) | ((mark & 1) != 0))
-    unit = tl.where(free, tl.cumsum(starts_unit.to(tl.int64), 0) - 1, -1)
-    units = tl.sum(starts_unit.to(tl.int64), 0)
+    unit = tl.where(free, tl.cumsum(starts_unit.to(tl.int32), 0) - 1, -1)
+    units = tl.sum(starts_unit.to(tl.int32), 0)
     kinds = tl.arange(0, 16)
     thresholds = tl.load(runs + kinds, mask=kinds < lengths, other=4294967296)
 
@@ -127,7 +127,7 @@ def mask_span_rows(
     while (left > 0) & (misses < 8) & (units > 0):
         bits = (_number(key, counter) >> 32).to(tl.int64)
         counter += 1
-        many = tl.minimum(1 + tl.sum((bits >= thresholds).to(tl.int64), 0), units)
+        many = tl.minimum(1 + tl.sum((bits >= thresholds).to(tl.int32), 0), units)
         placed = budget * 0
         while (many > 0) & (placed == 0):
             tries = budget * 0
@@ -138,7 +138,7 @@ def mask_span_rows(
                 member = (unit >= first) & (unit < first + many)
                 start = tl.min(tl.where(member, places, BLOCK), 0)
                 end = tl.max(tl.where(member, places, -1), 0) + 1
-                is_free = (tl.sum((member & (run_first >= 0)).to(tl.int64), 0) == 0) & (end - start == tl.sum(member.to(tl.int64), 0))
+                is_free = (tl.sum((member & (run_first >= 0)).to(tl.int32), 0) == 0) & (end - start == tl.sum(member.to(tl.int32), 0))
                 count = tl.where(is_free, many, 0)
                 while (count > 0) & (end - start > left):
                     count -= 1
@@ -146,8 +146,8 @@ def mask_span_rows(
                 count = tl.where(is_free & (count == 0) & (left == budget), 1, count)
                 member = (unit >= first) & (unit < first + count)
                 run_first = tl.where(member, start, run_first)
-                left -= tl.sum(member.to(tl.int64), 0)
-                placed = tl.where(count > 0, 1, 0).to(tl.int64)
+                left -= tl.sum(member.to(tl.int32), 0)
+                placed = tl.where(count > 0, 1, 0).to(tl.int32)
             many -= 1
         misses += 1 - placed
 
@@ -159,8 +159,8 @@ def mask_span_rows(
         at_other = tl.sum(tl.where(places == other, order, 0), 0)
         order = tl.where(places == turn, at_other, tl.where(places == other, at_turn, order))
         member = unit == at_other
-        size = tl.sum(member.to(tl.int64), 0)
-        fits = (size <= left) & (tl.sum((member & (run_first >= 0)).to(tl.int64), 0) == 0)
+        size = tl.sum(member.to(tl.int32), 0)
+        fits = (size <= left) & (tl.sum((member & (run_first >= 0)).to(tl.int32), 0) == 0)
         run_first = tl.where(member & fits, tl.min(tl.where(member, places, BLOCK), 0), run_first)
         left -= tl.where(fits, size, 0)
         turn += 1

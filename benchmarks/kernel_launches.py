@@ -1,0 +1,110 @@
+"""Every kernel with the launch configurations that models of the papers' widths use, for compiling ahead of time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+
+from remask.model.kernels import embedding, gelu, head, masking, norm, optimizers
+from remask.model.kernels.dropping import dropped_steps
+
+WIDTHS = (768, 1024, 2048, 4096)
+_ROW = 512
+"""Longest row that is masked on the device."""
+_STEPS, _ = dropped_steps(0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A kernel as it is launched: the types of its arguments by name, and what is known when it is compiled."""
+
+    kernel: Any
+    config: str
+    types: dict[str, str]
+    """`*bf16` for a pointer, which is aligned to 16 bytes, `i32!` for a number that is a multiple of 16, as widths are; others plain."""
+    constants: dict[str, Any]
+    warps: int = 4
+
+    @property
+    def name(self) -> str:
+        return str(self.kernel.__name__)
+
+
+def _named(names: str, kind: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), kind)
+
+
+def launches() -> Iterator[Launch]:
+    """All of them."""
+    for width in WIDTHS:
+        yield from _of_width(width)
+    yield from _of_optimizers()
+    yield from _of_masks()
+
+
+def _of_width(width: int) -> Iterator[Launch]:
+    sizes = _named("width", "i32!")
+    half = _named("x bias y upstream of_x", "*bf16")
+    for tanh in (False, True):
+        constants = {"TANH": tanh, "BLOCK": gelu.BLOCK}
+        config = f"width {4 * width}, {'tanh' if tanh else 'exact'}"
+        yield Launch(kernel=gelu.gelu_forward, config=config, types={**_named("x bias y", "*bf16"), **sizes}, constants=constants)
+        types = {**half, "of_bias": "*fp32", "rows": "i32", **sizes}
+        del types["y"]
+        yield Launch(kernel=gelu.gelu_backward, config=config, types=types, constants={**constants, "ROWS": gelu.ROWS})
+    block = triton.next_power_of_2(width)
+    warps = norm.warps_for(block)
+    scalars = {"seed": "i64", **sizes, "scale": "fp32"}
+    kept = {"DROPPED": _STEPS, "BLOCK": block}
+    statistics = _named("means spreads", "*fp32")
+    types = {**_named("x residual weight bias total normed", "*bf16"), **statistics, **scalars, "eps": "fp32"}
+    yield Launch(kernel=norm.add_norm_forward, config=f"width {width}", types=types, constants=kept, warps=warps)
+    for form in ("post", "pre"):
+        types = {
+            **_named("total weight of_normed of_total of_x of_residual", "*bf16"),
+            **statistics,
+            **_named("of_weight of_bias", "*fp32"),
+        }
+        constants = {**kept, "HAS_TOTAL": form == "pre"}
+        config = f"width {width}, {form}-norm"
+        yield Launch(
+            kernel=norm.add_norm_backward, config=config, types={**types, **scalars, "rows": "i32"}, constants=constants, warps=warps
+        )
+    tables = {**_named("words positions types weight", "*bf16"), **_named("ids places kinds", "*i64"), **statistics}
+    types = {**tables, **_named("bias hidden", "*bf16"), **scalars, "eps": "fp32"}
+    yield Launch(kernel=embedding.embed_forward, config=f"width {width}", types=types, constants=kept, warps=warps)
+    types = {**tables, **_named("upstreams of_sum", "*bf16"), **_named("of_weight of_bias", "*fp32"), **scalars, "rows": "i32"}
+    yield Launch(kernel=embedding.embed_backward, config=f"width {width}", types=types, constants=kept, warps=warps)
+    tile = {"GATHERED": False, "TARGETS": head.TARGETS, "WORDS": head.WORDS, "INNER": head.INNER, "WIDEN": False}
+    common = {**_named("hidden words bias", "*bf16"), **_named("rows targets", "*i64"), **_named("count vocab_size", "i32"), **sizes}
+    types = {**common, **_named("maxima sums asked", "*fp32"), "stretches": "i32"}
+    config = f"width {width}, tile {head.TARGETS} x {head.WORDS} x {head.INNER}"
+    yield Launch(kernel=head.head_forward, config=config, types=types, constants={**tile, "STRETCH": head.STRETCH}, warps=head.WARPS)
+    types = {**common, "log_z": "*fp32", "slopes": "*bf16", **_named("first chunk", "i32"), "z_loss": "fp32"}
+    yield Launch(kernel=head.head_slopes, config=config, types=types, constants=tile, warps=head.WARPS)
+
+
+def _of_optimizers() -> Iterator[Launch]:
+    tables = {**_named("addresses sizes blocks", "*i64"), "decays": "*fp32"}
+    rates = _named("beta1 beta2 eps mean_scale square_scale", "fp32")
+    block = {"BLOCK": optimizers.BLOCK}
+    config = f"blocks of {optimizers.BLOCK}"
+    yield Launch(kernel=optimizers.adamw_blocks, config=config, types={**tables, "lr": "fp32", **rates}, constants=block)
+    yield Launch(kernel=optimizers.lamb_blocks, config=config, types={**tables, "norms": "*fp32", **rates}, constants=block)
+    yield Launch(
+        kernel=optimizers.sum_norms, config="a tensor", types={"first_blocks": "*i64", "norms": "*fp32", "totals": "*fp32"}, constants={}
+    )
+    types = {**_named("addresses sizes blocks", "*i64"), "ratios": "*fp32", "lr": "fp32"}
+    yield Launch(kernel=optimizers.apply_updates, config=config, types=types, constants=block)
+
+
+def _of_masks() -> Iterator[Launch]:
+    types = {
+        **_named("ids inputs offsets", "*i32"), "marks": "*u8", "taken": "*u8", "keys": "*i64", "rates": "*fp64", "ordinary": "*i64",
+        **_named("ordinary_count mask_id", "i32"), **_named("mask_below random_below", "i64"),
+    }  # fmt: skip
+    block = {"BLOCK": _ROW}
+    yield Launch(kernel=masking.mask_token_rows, config=f"rows of {_ROW}", types=types, constants=block, warps=masking.WARPS)
+    spans = {**types, "runs": "*i64", "lengths": "i32"}
+    yield Launch(kernel=masking.mask_span_rows, config=f"rows of {_ROW}", types=spans, constants=block, warps=masking.WARPS)
