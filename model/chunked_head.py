@@ -23,31 +23,26 @@ def chunked_target_loss(hidden: Tensor, words: Tensor, bias: Tensor, targets: Te
 class _ChunkedTargetLoss(Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, words: Tensor, bias: Tensor, targets: Tensor, z_loss: float) -> Tensor:
-        wanted = any(ctx.needs_input_grad)
-        table, biases = words.detach(), bias.detach()
-        gradients = [torch.zeros_like(tensor) if wanted else tensor.new_empty(0) for tensor in (words, bias)]
-        of_hidden = torch.empty_like(hidden) if wanted else hidden.new_empty(0)
+        hidden, words, bias = hidden.detach(), words.detach(), bias.detach()
         precision = torch.promote_types(hidden.dtype, torch.float32)
         total = torch.zeros((), dtype=torch.float64)
-        chunk = max(1, _CHUNK_SCORES // len(words))
-        for begin in range(0, len(hidden), chunk):
-            rows, asked = hidden.detach()[begin : begin + chunk], targets[begin : begin + chunk, None]
-            scores = torch.addmm(biases, rows, table.t()).to(precision)
+        of_hidden, of_words, of_bias = torch.empty_like(hidden), torch.empty_like(words), torch.zeros_like(bias)
+        size = max(1, _CHUNK_SCORES // len(words))
+        for begin in range(0, max(len(hidden), 1), size):
+            rows, asked = hidden[begin : begin + size], targets[begin : begin + size, None]
+            scores = torch.addmm(bias, rows, words.t()).to(precision)
             log_z = scores.logsumexp(-1, keepdim=True)
             total += (log_z - scores.gather(1, asked) + z_loss * log_z.square()).sum(dtype=torch.float64)
-            if wanted:
-                slope = scores.sub_(log_z).exp_()
-                if z_loss:
-                    slope.mul_(1 + 2 * z_loss * log_z)
-                slope.scatter_add_(1, asked, torch.full_like(log_z, -1.0))
-                slope = slope.to(hidden.dtype)
-                torch.mm(slope, table, out=of_hidden[begin : begin + chunk])
-                gradients[0].addmm_(slope.t(), rows)
-                gradients[1] += slope.sum(0)
-        ctx.save_for_backward(of_hidden, *gradients)
+            if any(ctx.needs_input_grad):
+                slopes = scores.sub_(log_z).exp_().mul_(1 + 2 * z_loss * log_z)
+                slopes = slopes.scatter_add_(1, asked, torch.full_like(log_z, -1.0)).to(hidden.dtype)
+                torch.mm(slopes, words, out=of_hidden[begin : begin + size])
+                torch.addmm(of_words, slopes.t(), rows, beta=float(begin > 0), out=of_words)  # at first what lies there does not count
+                of_bias += slopes.sum(0)
+        ctx.save_for_backward(of_hidden, of_words, of_bias)
         return total.to(precision)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        of_hidden, of_words, of_bias = (gradient * upstream.to(gradient.dtype) for gradient in ctx.saved_tensors)
+        of_hidden, of_words, of_bias = (gradient.mul_(upstream.to(gradient.dtype)) for gradient in ctx.saved_tensors)
         return of_hidden, of_words, of_bias, None, None

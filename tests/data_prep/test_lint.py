@@ -26,7 +26,9 @@ def rows_of(count: int = 300) -> Rows:
     marks = (rng.random(size) < 0.7).astype(np.uint8) * np.uint8(WORD_START)
     for places, token in ((offsets[:-1], CLS), (offsets[1:] - 1, SEP)):
         ids[places], marks[places] = token, PROTECTED | WORD_START
-    return Rows(ids=ids, offsets=offsets, marks=marks, segments=np.zeros_like(marks), labels=np.full(count, -1, dtype=np.int8))
+    return Rows(
+        ids=ids, offsets=offsets, marks=marks, segments=np.zeros_like(marks), labels=np.full(count, -1, dtype=np.int8), documents=None
+    )
 
 
 def masked_of(config: MaskingConfig, rows: Rows, epochs: int = 3, seed: int = 0) -> list[Masked]:
