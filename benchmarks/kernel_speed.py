@@ -10,6 +10,7 @@ from remask.benchmarks.kernel_launches import WIDTHS
 from remask.launcher.tables import format_table
 from remask.model.kernels.choose import Machine, build_operations, choose_kernels
 from remask.model.operations import REFERENCE
+from remask.model.optimizers import Lamb
 
 _TOKENS, _TARGETS, _VOCABULARY = 16384, 2457, 50265
 
@@ -49,10 +50,25 @@ def _seconds(operation: Callable[..., Any], tensors: list[Tensor], rest: tuple[A
     return float(triton.testing.do_bench(both_passes, grad_to_none=[leaf for leaf in leaves if leaf.requires_grad], return_mode="median"))
 
 
+def _step_seconds(optimizer: type[torch.optim.Optimizer], options: dict[str, Any]) -> float:
+    """Of a step over 400 weights of 2^18 values each."""
+    import triton.testing
+
+    weights = [torch.randn(2**18, device="cuda", requires_grad=True) for _ in range(400)]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    made = optimizer(weights, lr=1e-3, **options)  # type: ignore[call-arg]
+    return float(triton.testing.do_bench(made.step, return_mode="median"))
+
+
 def measure() -> list[dict[str, Any]]:
-    """A row for each width and operation."""
-    fused = build_operations(choose_kernels(Machine(device="cuda", packages=("triton",))))
+    """A row for each width and operation, and one for each optimizer."""
+    choices = choose_kernels(Machine(device="cuda", packages=("triton",)))
+    fused = build_operations(choices)
     rows = []
+    for name, plain_optimizer, options in (("adamw", torch.optim.AdamW, {"fused": True}), ("lamb", Lamb, {})):
+        ours, plain = _step_seconds(choices[name].load(), {}), _step_seconds(plain_optimizer, options)
+        rows.append({"operation": f"{name}, 105 million weights", "width": 0, "fused_ms": ours, "torch_ms": plain, "ratio": plain / ours})
     for width in WIDTHS:
         for name, (field, tensors, rest) in _cases(width).items():
             ours, plain = (_seconds(getattr(operations, field), tensors, rest) for operations in (fused, REFERENCE))

@@ -22,7 +22,7 @@ BLOCK = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """Weights and their state, fp32, and where each lies in memory; made once, since nothing of it changes from step to step."""
+    """Weights and their state, fp32, and where each lies in memory; good as long as none of them moves."""
 
     weights: Sequence[Tensor]
     gradients: Sequence[Tensor]
@@ -139,29 +139,40 @@ def _scales(step: int, betas: tuple[float, float]) -> tuple[float, float]:
 
 
 class _Fused(Optimizer):
-    """What both have in common: state beside every weight, and tables of where all of it lies, made at the first step."""
+    """What both have in common: state beside every weight, and tables of where all of it lies, made anew only when something has moved."""
 
     needs_updates = False
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
                  weight_decay: float = 0.01) -> None:  # fmt: skip
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self._tables: dict[tuple[int, int, float], tuple[list[int], Tensors]] = {}
 
-    def _groups(self) -> Iterator[tuple[dict[str, Any], Tensors, int]]:
-        """Groups with their tables, and which step this is."""
-        for group in self.param_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
-            if not weights:
-                continue
-            for weight in weights:
-                if not self.state[weight]:
-                    self.state[weight] = {"step": 0, "mean": torch.zeros_like(weight), "square": torch.zeros_like(weight)}
-                self.state[weight]["step"] += 1
-            kinds = {name: [self.state[weight][name] for weight in weights] for name in ("mean", "square")}
+    def _batches(self) -> Iterator[tuple[dict[str, Any], Tensors, int]]:
+        """The weights of a group that have made equally many steps, with the group, their tables, and which step this is."""
+        for number, group in enumerate(self.param_groups):
+            by_step: dict[int, list[Tensor]] = {}
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    state = self.state[weight]
+                    if not state:
+                        state.update(step=0, mean=torch.zeros_like(weight), square=torch.zeros_like(weight))
+                    state["step"] += 1
+                    by_step.setdefault(state["step"], []).append(weight)
+            for step, weights in by_step.items():
+                yield group, self._tables_of(number, weights, group["weight_decay"]), step
+
+    def _tables_of(self, number: int, weights: list[Tensor], decay: float) -> Tensors:
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        means, squares = ([self.state[weight][name] for weight in weights] for name in ("mean", "square"))
+        addresses = [tensor.data_ptr() for tensor in (*weights, *gradients, *means, *squares)]
+        key = (number, len(weights), decay)
+        known, tables = self._tables.get(key, ([], None))
+        if tables is None or known != addresses:
             updates = [torch.empty_like(weight) for weight in weights] if self.needs_updates else []
-            gradients = [weight.grad for weight in weights]
-            decays = [group["weight_decay"]] * len(weights)
-            yield group, list_tensors(weights, gradients, kinds["mean"], kinds["square"], updates, decays), self.state[weights[0]]["step"]
+            tables = list_tensors(weights, gradients, means, squares, updates, [decay] * len(weights))
+            self._tables[key] = (addresses, tables)
+        return tables
 
 
 class AdamW(_Fused):
@@ -169,7 +180,7 @@ class AdamW(_Fused):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (torch's own signature)
-        for group, tensors, step in self._groups():
+        for group, tensors, step in self._batches():
             step_adamw(tensors, step, group["lr"], group["betas"], group["eps"])
 
 
@@ -184,7 +195,7 @@ class Lamb(_Fused):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (torch's own signature)
-        for group, tensors, step in self._groups():
+        for group, tensors, step in self._batches():
             norms = self.sum_over_ranks(prepare_lamb(tensors, step, group["betas"], group["eps"]))
             finish_lamb(tensors, norms, group["lr"])
 

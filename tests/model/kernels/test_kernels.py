@@ -8,6 +8,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from remask.model import operations
@@ -209,3 +211,12 @@ def test_places_have_64_bits(device: str) -> None:
     for i, one in enumerate(masks):
         assert 400 < int(one.sum()) < 624
         assert all(400 < int((one != other).sum()) < 624 for other in masks[i + 1 :])
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.integers(1, 80), width=st.integers(2, 300), tanh=st.booleans())
+def test_random_shapes(rows: int, width: int, tanh: bool, device: str) -> None:
+    check(bias_gelu(gelu), plain_bias_gelu, gelu_case(rows, width, torch.float32), (tanh,), device)
+    check(norm.add_norm, operations.add_norm, norm_case(rows, width, torch.float32), (1e-3, 0.0), device)
+    check(embedding.embed, operations.embed, embed_case(rows, width, torch.float32), (1e-3, 0.0), device)
+    check(head.target_loss, operations.target_loss, head_case(rows, width, 2 * width, torch.float32), (0.0,), device)
