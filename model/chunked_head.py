@@ -39,10 +39,13 @@ class _ChunkedTargetLoss(Function):
                 torch.mm(slopes, words, out=of_hidden[begin : begin + size])
                 torch.addmm(of_words, slopes.t(), rows, beta=float(begin > 0), out=of_words)  # at first what lies there does not count
                 of_bias += slopes.sum(0)
-        ctx.save_for_backward(of_hidden, of_words, of_bias)
+        ctx.gradients = (of_hidden, of_words, of_bias)
         return total.to(precision)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        of_hidden, of_words, of_bias = (gradient.mul_(upstream.to(gradient.dtype)) for gradient in ctx.saved_tensors)
+        if ctx.gradients is None:
+            raise RuntimeError("the chunked loss can be gone back through once: its gradients are scaled where they lie")
+        of_hidden, of_words, of_bias = (gradient.mul_(upstream.to(gradient.dtype)) for gradient in ctx.gradients)
+        ctx.gradients = None
         return of_hidden, of_words, of_bias, None, None

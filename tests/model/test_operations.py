@@ -31,6 +31,14 @@ def test_the_chunked_loss_is_torchs(dtype: torch.dtype, targets: int, chunk: int
         torch.testing.assert_close(mine.grad, other.grad, **tolerance)  # type: ignore[arg-type]
 
 
+def test_the_chunked_loss_refuses_to_be_gone_back_through_twice() -> None:
+    hidden = torch.randn(3, 4, requires_grad=True)
+    loss = chunked_target_loss(hidden, torch.randn(9, 4), torch.zeros(9), torch.tensor([1, 2, 8]), 0.0)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="can be gone back through once"):
+        loss.backward()
+
+
 def test_the_chunked_loss_never_holds_all_scores() -> None:
     """The largest tensor of forward and backward pass is a chunk or a gradient, not rows x vocabulary."""
     hidden, words, bias = torch.randn(40_000, 8, requires_grad=True), torch.randn(2000, 8, requires_grad=True), torch.zeros(2000)
