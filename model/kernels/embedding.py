@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from remask.model.kernels.dropping import draw_seed, dropped_steps, kept
-from remask.model.kernels.norm import PROGRAMS, warps_for
+from remask.model.kernels.norm import PROGRAMS, centre, slope_of_sum, warps_for
 
 
 def embed(
@@ -38,9 +38,7 @@ def embed_forward(
     columns = tl.arange(0, BLOCK)
     inside = columns < width
     total = _summed(words, positions, types, ids, places, kinds, row, columns, inside, width)
-    mean = tl.sum(total, 0) / width
-    centred = tl.where(inside, total - mean, 0.0)
-    spread = 1 / tl.sqrt(tl.sum(centred * centred, 0) / width + eps)
+    mean, spread, centred = centre(total, inside, width, eps)
     value = centred * spread * tl.load(weight + columns, mask=inside, other=0).to(tl.float32)
     value += tl.load(bias + columns, mask=inside, other=0).to(tl.float32)
     if DROPPED > 0:
@@ -65,14 +63,13 @@ def embed_backward(
         row = tl.to_tensor(row_number).to(tl.int64)
         spread = tl.load(spreads + row)
         total = _summed(words, positions, types, ids, places, kinds, row, columns, inside, width)
-        centred = tl.where(inside, (total - tl.load(means + row)) * spread, 0.0)
+        normal = tl.where(inside, (total - tl.load(means + row)) * spread, 0.0)
         upstream = tl.load(upstreams + row * width + columns, mask=inside, other=0).to(tl.float32)
         if DROPPED > 0:
             upstream = tl.where(kept(seed, row * width + columns, DROPPED), upstream * scale, 0.0)
-        weight_slope += upstream * centred
+        weight_slope += upstream * normal
         bias_slope += upstream
-        slope = upstream * factor
-        slope = (slope - tl.sum(slope, 0) / width - centred * (tl.sum(slope * centred, 0) / width)) * spread
+        slope = slope_of_sum(upstream, factor, normal, spread, width)
         tl.store(of_sum + row * width + columns, slope.to(of_sum.dtype.element_ty), mask=inside)
     tl.store(of_weight + tl.program_id(0) * width + columns, weight_slope, mask=inside)
     tl.store(of_bias + tl.program_id(0) * width + columns, bias_slope, mask=inside)
@@ -111,7 +108,7 @@ class _Embed(Function):
                 *tables, ids, places, kinds, weight, means, spreads, upstream.contiguous(), of_sum, of_weight, of_bias, ctx.seed, rows,
                 width, ctx.scale, DROPPED=ctx.steps, BLOCK=block, num_warps=warps_for(block),
             )  # fmt: skip
-        of_tables = [  # torch sorts the indices first, so rows are summed up in the same order every time
+        of_tables = [
             torch.ops.aten.embedding_dense_backward(of_sum, index, len(table), -1, False)
             for table, index in zip(tables, (ids, places, kinds), strict=True)
         ]

@@ -25,6 +25,21 @@ def warps_for(block: int) -> int:
     return 4 if block <= 1024 else 8 if block <= 4096 else 16
 
 
+@triton.jit
+def centre(total, inside, width, eps):
+    """Of a row: its mean, 1 / its standard deviation, and its values less their mean."""
+    mean = tl.sum(total, 0) / width
+    centred = tl.where(inside, total - mean, 0.0)
+    return mean, 1 / tl.sqrt(tl.sum(centred * centred, 0) / width + eps), centred
+
+
+@triton.jit
+def slope_of_sum(upstream, factor, normal, spread, width):
+    """Gradient of LayerNorm by its input: `normal` are the values before weight and bias."""
+    slope = upstream * factor
+    return (slope - tl.sum(slope, 0) / width - normal * (tl.sum(slope * normal, 0) / width)) * spread
+
+
 @triton.jit(do_not_specialize=["seed"])
 def add_norm_forward(
     x, residual, weight, bias, total, normed, means, spreads, seed, width, eps, scale, DROPPED: tl.constexpr, BLOCK: tl.constexpr
@@ -40,9 +55,7 @@ def add_norm_forward(
     summed = tl.load(residual + places, mask=inside, other=0).to(tl.float32) + added
     tl.store(total + places, summed.to(total.dtype.element_ty), mask=inside)
     summed = summed.to(total.dtype.element_ty).to(tl.float32)  # the backward pass reads it as it was stored
-    mean = tl.sum(summed, 0) / width
-    centred = tl.where(inside, summed - mean, 0.0)
-    spread = 1 / tl.sqrt(tl.sum(centred * centred, 0) / width + eps)
+    mean, spread, centred = centre(summed, inside, width, eps)
     scaled = centred * spread * tl.load(weight + columns, mask=inside, other=0).to(tl.float32)
     value = scaled + tl.load(bias + columns, mask=inside, other=0).to(tl.float32)
     tl.store(normed + places, value.to(normed.dtype.element_ty), mask=inside)
@@ -67,11 +80,10 @@ def add_norm_backward(
         spread = tl.load(spreads + row)
         summed = tl.load(total + places, mask=inside, other=0).to(tl.float32)
         upstream = tl.load(of_normed + places, mask=inside, other=0).to(tl.float32)
-        centred = tl.where(inside, (summed - tl.load(means + row)) * spread, 0.0)
-        weight_slope += upstream * centred
+        normal = tl.where(inside, (summed - tl.load(means + row)) * spread, 0.0)
+        weight_slope += upstream * normal
         bias_slope += upstream
-        slope = upstream * factor
-        slope = (slope - tl.sum(slope, 0) / width - centred * (tl.sum(slope * centred, 0) / width)) * spread
+        slope = slope_of_sum(upstream, factor, normal, spread, width)
         if HAS_TOTAL:
             slope += tl.load(of_total + places, mask=inside, other=0).to(tl.float32)
         tl.store(of_residual + places, slope.to(of_residual.dtype.element_ty), mask=inside)
