@@ -14,8 +14,9 @@ from remask.model.operations import Operations
 
 Pin = Literal["auto", "triton", "vendor", "torch"]
 _VENDORS = ("transformer-engine", "apex")
+_OLDEST = 80
 
-# Operation -> rung -> the function or class; the highest rung first. `torch` can always be had.
+# Operation -> rung -> the function or class; the highest rung first. The last one, torch's, can always be had.
 LADDERS: dict[str, dict[str, str]] = {
     "linear_gelu": {
         "triton": "remask.model.kernels.gelu:linear_gelu",
@@ -37,14 +38,14 @@ LADDERS: dict[str, dict[str, str]] = {
     },
     "adamw": {
         "triton": "remask.model.kernels.optimizers:AdamW",
-        "transformer-engine": "transformer_engine.pytorch.optimizers:FusedAdam",
-        "apex": "apex.optimizers:FusedAdam",
-        "torch": "torch.optim:AdamW",
+        "transformer-engine": "remask.model.kernels.vendors:adamw_by_transformer_engine",
+        "apex": "remask.model.kernels.vendors:adamw_by_apex",
+        "torch-fused": "remask.model.optimizers:adamw",
     },
     "lamb": {
         "triton": "remask.model.kernels.optimizers:Lamb",
-        "apex": "apex.optimizers:FusedLAMB",
-        "torch": "remask.model.optimizers:Lamb",
+        "apex": "remask.model.kernels.vendors:lamb_by_apex",
+        "torch-foreach": "remask.model.optimizers:Lamb",
     },
 }
 
@@ -55,6 +56,8 @@ class Machine:
 
     device: str
     """cuda or cpu."""
+    architecture: int
+    """80 for sm_80; 0 for what is not NVIDIA's."""
     packages: tuple[str, ...]
     """Of triton, transformer-engine and apex: those that are there and really NVIDIA's."""
 
@@ -80,10 +83,13 @@ def look_around() -> Machine:
     there = {
         "triton": find_spec("triton") is not None,
         "transformer-engine": find_spec("transformer_engine") is not None and find_spec("transformer_engine_torch") is not None,
-        "apex": find_spec("apex") is not None and foreign_apex() is None and find_spec("amp_C") is not None,
+        "apex": foreign_apex() is None and all(find_spec(name) is not None for name in ("apex", "amp_C", "fused_layer_norm_cuda")),
     }
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Machine(device=device, packages=tuple(name for name, found in there.items() if found))
+    packages = tuple(name for name, found in there.items() if found)
+    if not torch.cuda.is_available():
+        return Machine(device="cpu", architecture=0, packages=packages)
+    major, minor = torch.cuda.get_device_capability()
+    return Machine(device="cuda", architecture=10 * major + minor if torch.version.cuda else 0, packages=packages)
 
 
 def choose_kernels(machine: Machine, pin: Pin = "auto", interpreted: bool = False) -> dict[str, Choice]:
@@ -106,14 +112,18 @@ def _choose(operation: str, machine: Machine, pin: Pin, interpreted: bool) -> Ch
 
 
 def _why_not(rung: str, machine: Machine, pin: Pin, interpreted: bool) -> str:
-    if rung == "torch":
+    if rung.startswith("torch"):
         return ""
+    if pin != "auto" and pin != ("vendor" if rung in _VENDORS else rung):
+        return f"{pin} is pinned"
     if rung == "cpu":
         return "" if machine.device == "cpu" else "for CPUs"
-    if pin not in ("auto", "vendor" if rung in _VENDORS else rung):
-        return f"{pin} is pinned"
-    if machine.device != "cuda" and not (rung == "triton" and interpreted):
+    if rung == "triton" and interpreted:
+        return ""
+    if machine.device != "cuda":
         return "no GPU"
+    if machine.architecture < _OLDEST:
+        return f"made for sm_{_OLDEST} and newer"
     return "" if rung in machine.packages else "not installed"
 
 
@@ -125,5 +135,7 @@ def build_operations(choices: Mapping[str, Choice]) -> Operations:
 def foreign_apex() -> Path | None:
     """Where a package called apex lies that is not NVIDIA's: PyPI's is a web toolkit. NVIDIA's has optimizers/fused_lamb.py."""
     spec = find_spec("apex")
-    folder = Path(next(iter(spec.submodule_search_locations))) if spec and spec.submodule_search_locations else None
-    return folder if folder and not (folder / "optimizers" / "fused_lamb.py").exists() else None
+    if spec is None:
+        return None
+    found = Path(next(iter(spec.submodule_search_locations or []), spec.origin or "apex"))
+    return None if (found / "optimizers" / "fused_lamb.py").exists() else found

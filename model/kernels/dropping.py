@@ -15,7 +15,7 @@ def kept(seed, places, DROPPED: tl.constexpr):
 
 def draw_seed(rate: float) -> int:
     """A new one for every use, from torch's generator on the host: recomputation sets that back, and so gets the same one again."""
-    return int(torch.randint(2**63 - 1, ())) if rate else 0
+    return int(torch.randint(2**63 - 1, (), device="cpu")) if rate else 0
 
 
 def dropped_steps(rate: float) -> tuple[int, float]:

@@ -81,6 +81,7 @@ class _Embed(Function):
         ctx: Any, words: Tensor, positions: Tensor, types: Tensor, ids: Tensor, places: Tensor, kinds: Tensor,
         weight: Tensor, bias: Tensor, eps: float, rate: float,
     ) -> Tensor:  # fmt: skip
+        words, positions, types = words.contiguous(), positions.contiguous(), types.contiguous()
         rows, width = len(ids), words.shape[1]
         steps, scale = dropped_steps(rate)
         seed, block = draw_seed(rate), triton.next_power_of_2(width)
@@ -90,7 +91,7 @@ class _Embed(Function):
         if rows:
             embed_forward[(rows,)](
                 words, positions, types, *indices, weight, bias, hidden, means, spreads, seed, width, eps, scale,
-                DROPPED=steps, BLOCK=block, num_warps=warps_for(block),
+                DROPPED=steps, BLOCK=block, num_warps=warps_for(block, words.element_size()),
             )  # fmt: skip
         ctx.save_for_backward(words, positions, types, *indices, weight, means, spreads)
         ctx.seed, ctx.steps, ctx.scale, ctx.bias_dtype = seed, steps, scale, bias.dtype
@@ -99,14 +100,15 @@ class _Embed(Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         *tables, ids, places, kinds, weight, means, spreads = ctx.saved_tensors
+        upstream = upstream.contiguous()
         rows, width = upstream.shape
         programs, block = max(1, min(PROGRAMS, rows)), triton.next_power_of_2(width)
         of_sum = torch.empty_like(upstream)
         of_weight, of_bias = (torch.zeros(programs, width, dtype=torch.float32, device=upstream.device) for _ in range(2))
         if rows:
             embed_backward[(programs,)](
-                *tables, ids, places, kinds, weight, means, spreads, upstream.contiguous(), of_sum, of_weight, of_bias, ctx.seed, rows,
-                width, ctx.scale, DROPPED=ctx.steps, BLOCK=block, num_warps=warps_for(block),
+                *tables, ids, places, kinds, weight, means, spreads, upstream, of_sum, of_weight, of_bias, ctx.seed, rows,
+                width, ctx.scale, DROPPED=ctx.steps, BLOCK=block, num_warps=warps_for(block, upstream.element_size()),
             )  # fmt: skip
         of_tables = [
             torch.ops.aten.embedding_dense_backward(of_sum, index, len(table), -1, False)

@@ -67,6 +67,7 @@ def gelu_backward(x, bias, upstream, of_x, of_bias, rows, width, TANH: tl.conste
 class _BiasGelu(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, tanh: bool) -> Tensor:
+        x = x.contiguous()
         rows, width = x.shape
         y = torch.empty_like(x)
         if rows:

@@ -13,13 +13,10 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
-TARGETS, WORDS, INNER = 64, 128, 32
-"""Tile: targets, words of the vocabulary, and width that is multiplied at once."""
-STRETCH = 16 * WORDS
+STRETCH = 2048
 """Words that one program of the forward pass goes through."""
 CHUNK = 8192
 """Words whose slopes are alive at a time in the backward pass."""
-WARPS = 4
 
 
 def target_loss(hidden: Tensor, words: Tensor, bias: Tensor, targets: Tensor, z_loss: float) -> Tensor:
@@ -34,10 +31,16 @@ def gathered_target_loss(hidden: Tensor, rows: Tensor, words: Tensor, bias: Tens
     return loss
 
 
-def _tile(hidden: Tensor) -> dict[str, Any]:
+def tile_for(bytes_a_value: int) -> dict[str, int]:
+    """Targets, words and width that a program multiplies at once; less of fp32, which has no tensor cores and needs the registers."""
+    if bytes_a_value == 2:
+        return {"TARGETS": 64, "WORDS": 128, "INNER": 32, "num_warps": 4}
+    return {"TARGETS": 64, "WORDS": 64, "INNER": 16, "num_warps": 8}
+
+
+def _widens(hidden: Tensor) -> bool:
     """Triton's interpreter (3.9) multiplies bf16 wrongly, bit patterns for numbers, so there it is widened first; a GPU does it right."""
-    widen = bool(triton.knobs.runtime.interpret) and hidden.dtype == torch.bfloat16
-    return {"TARGETS": TARGETS, "WORDS": WORDS, "INNER": INNER, "WIDEN": widen, "num_warps": WARPS}
+    return bool(triton.knobs.runtime.interpret) and hidden.dtype == torch.bfloat16
 
 
 @triton.jit
@@ -101,7 +104,7 @@ def head_forward(
 
 @triton.jit
 def head_slopes(
-    hidden, rows, words, bias, targets, log_z, slopes, count, width, vocab_size, first, chunk, z_loss,
+    hidden, rows, words, bias, targets, log_z, upstream, slopes, count, width, vocab_size, first, chunk, z_loss,
     GATHERED: tl.constexpr, TARGETS: tl.constexpr, WORDS: tl.constexpr, INNER: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """slopes (count, chunk) of the loss by the scores of the words from `first` on."""
@@ -114,6 +117,7 @@ def head_slopes(
     normaliser = tl.load(log_z + places, mask=real, other=0)
     slope = tl.exp(scores - normaliser[:, None]) * (1 + 2 * z_loss * normaliser)[:, None]
     slope -= tl.where(vocabulary[None, :] == tl.load(targets + places, mask=real, other=0)[:, None], 1.0, 0.0)
+    slope *= tl.load(upstream)  # before it is rounded: a loss scale saves what is small
     where = slopes + places.to(tl.int64)[:, None] * chunk + columns[None, :]
     tl.store(where, slope.to(slopes.dtype.element_ty), mask=real[:, None] & (columns[None, :] < chunk))
 
@@ -122,14 +126,15 @@ class _TargetLoss(Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, rows: Tensor | None, words: Tensor, bias: Tensor, targets: Tensor, z_loss: float) -> Tensor:
         count, width, vocab_size = len(targets), hidden.shape[1], len(words)
+        tile = tile_for(hidden.element_size())
         stretches = triton.cdiv(vocab_size, STRETCH)
         maxima, sums = (torch.empty(count, stretches, dtype=torch.float32, device=hidden.device) for _ in range(2))
-        asked = torch.empty(count, dtype=torch.float32, device=hidden.device)
+        asked = torch.full((count,), torch.nan, dtype=torch.float32, device=hidden.device)  # where a target is no word
         hidden, words = hidden.contiguous(), words.contiguous()
         if count:
-            head_forward[(triton.cdiv(count, TARGETS), stretches)](
+            head_forward[(triton.cdiv(count, tile["TARGETS"]), stretches)](
                 hidden, targets if rows is None else rows, words, bias, targets, maxima, sums, asked, count, width, vocab_size, stretches,
-                GATHERED=rows is not None, STRETCH=STRETCH, **_tile(hidden),
+                GATHERED=rows is not None, STRETCH=STRETCH, WIDEN=_widens(hidden), **tile,
             )  # fmt: skip
         log_z = torch.logsumexp(maxima + sums.log(), 1)
         ctx.save_for_backward(hidden, rows, words, bias, targets, log_z)
@@ -140,15 +145,17 @@ class _TargetLoss(Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         hidden, rows, words, bias, targets, log_z = ctx.saved_tensors
         count, width, vocab_size = len(targets), hidden.shape[1], len(words)
+        tile = tile_for(hidden.element_size())
         gathered = hidden if rows is None else hidden[rows]
+        upstream = upstream.to(torch.float32)
         of_gathered = torch.zeros(count, width, dtype=torch.float32, device=hidden.device)
         of_words, of_bias = torch.zeros_like(words), torch.zeros_like(bias)
         for first in range(0, vocab_size if count else 0, CHUNK):
             chunk = min(CHUNK, vocab_size - first)
             slopes = torch.empty(count, chunk, dtype=hidden.dtype, device=hidden.device)
-            head_slopes[(triton.cdiv(count, TARGETS), triton.cdiv(chunk, WORDS))](
-                hidden, targets if rows is None else rows, words, bias, targets, log_z, slopes, count, width, vocab_size, first, chunk,
-                ctx.z_loss, GATHERED=rows is not None, **_tile(hidden),
+            head_slopes[(triton.cdiv(count, tile["TARGETS"]), triton.cdiv(chunk, tile["WORDS"]))](
+                hidden, targets if rows is None else rows, words, bias, targets, log_z, upstream, slopes, count, width, vocab_size, first,
+                chunk, ctx.z_loss, GATHERED=rows is not None, WIDEN=_widens(hidden), **tile,
             )  # fmt: skip
             of_gathered += slopes @ words[first : first + chunk]
             of_words[first : first + chunk] = slopes.t() @ gathered
@@ -156,12 +163,4 @@ class _TargetLoss(Function):
         of_hidden = of_gathered.to(hidden.dtype)
         if rows is not None:
             of_hidden = torch.zeros_like(hidden).index_add_(0, rows, of_hidden)
-        return (
-            of_hidden * upstream.to(hidden.dtype),
-            None,
-            of_words * upstream.to(words.dtype),
-            of_bias * upstream.to(bias.dtype),
-            None,
-            None,
-            None,
-        )
+        return of_hidden, None, of_words, of_bias, None, None

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 MAX_RUN = 16
+MAX_ROW = 2048
 WARPS = 4
 
 
@@ -40,6 +41,8 @@ def _mask(
 ) -> tuple[Tensor, Tensor, Tensor]:
     inputs, taken = torch.empty_like(ids), torch.zeros_like(marks)
     longest = int(offsets.diff().max()) if len(offsets) > 1 else 0
+    if longest > MAX_ROW:
+        raise ValueError(f"offsets: a row of {longest} tokens was given, at most {MAX_ROW} fit into a program's registers")
     if longest:
         kernel[(len(offsets) - 1,)](
             ids, offsets, marks, keys, rates, how["ordinary"], inputs, taken, len(how["ordinary"]), how["mask_id"], how["mask_below"],

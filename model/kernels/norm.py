@@ -20,9 +20,11 @@ def add_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: flo
     return total, normed
 
 
-def warps_for(block: int) -> int:
-    """8 from a width of 4096: LayerNorm's backward pass spills registers with fewer."""
-    return 4 if block <= 1024 else 8 if block <= 4096 else 16
+def warps_for(block: int, bytes_a_value: int) -> int:
+    """More for wider rows: with too few, LayerNorm's backward pass spills registers."""
+    if block <= 2048:
+        return 4 if block <= 1024 else 8
+    return 8 if block == 4096 and bytes_a_value == 2 else 16
 
 
 @triton.jit
@@ -98,6 +100,9 @@ class _AddNorm(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, rate: float) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
+        if x.dtype != residual.dtype:
+            raise TypeError(f"x and residual must be of one type, {x.dtype} and {residual.dtype} were given")
+        x, residual = x.contiguous(), residual.contiguous()
         rows, width = x.shape
         steps, scale = dropped_steps(rate)
         seed, block = draw_seed(rate), triton.next_power_of_2(width)
@@ -105,8 +110,8 @@ class _AddNorm(Function):
         means, spreads = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
         if rows:
             add_norm_forward[(rows,)](
-                x.contiguous(), residual.contiguous(), weight, bias, total, normed, means, spreads, seed, width, eps, scale,
-                DROPPED=steps, BLOCK=block, num_warps=warps_for(block),
+                x, residual, weight, bias, total, normed, means, spreads, seed, width, eps, scale,
+                DROPPED=steps, BLOCK=block, num_warps=warps_for(block, x.element_size()),
             )  # fmt: skip
         ctx.save_for_backward(total, weight, means, spreads)
         ctx.seed, ctx.steps, ctx.scale, ctx.bias_dtype = seed, steps, scale, bias.dtype
@@ -116,16 +121,15 @@ class _AddNorm(Function):
     def backward(ctx: Any, of_total: Tensor | None, of_normed: Tensor | None) -> tuple[Tensor | None, ...]:
         total, weight, means, spreads = ctx.saved_tensors
         rows, width = total.shape
-        if of_normed is None:
-            of_normed = torch.zeros_like(total)
+        of_normed = torch.zeros_like(total) if of_normed is None else of_normed.contiguous()
         programs, block = max(1, min(PROGRAMS, rows)), triton.next_power_of_2(width)
         of_residual = torch.empty_like(total)
         of_x = torch.empty_like(of_normed) if ctx.steps else of_residual
         of_weight, of_bias = (torch.zeros(programs, width, dtype=torch.float32, device=total.device) for _ in range(2))
         if rows:
             add_norm_backward[(programs,)](
-                total, weight, means, spreads, of_normed.contiguous(), total if of_total is None else of_total.contiguous(), of_x,
+                total, weight, means, spreads, of_normed, total if of_total is None else of_total.contiguous(), of_x,
                 of_residual, of_weight, of_bias, ctx.seed, rows, width, ctx.scale,
-                DROPPED=ctx.steps, HAS_TOTAL=of_total is not None, BLOCK=block, num_warps=warps_for(block),
+                DROPPED=ctx.steps, HAS_TOTAL=of_total is not None, BLOCK=block, num_warps=warps_for(block, total.element_size()),
             )  # fmt: skip
         return of_x, of_residual, of_weight.sum(0).to(weight.dtype), of_bias.sum(0).to(ctx.bias_dtype), None, None

@@ -21,19 +21,11 @@ BLOCK = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensors:
-    """Weights and their state, fp32, and where each lies in memory; good as long as none of them moves."""
+class Layout:
+    """How tensors of given sizes are cut into blocks; the same as long as the sizes are."""
 
-    weights: Sequence[Tensor]
-    gradients: Sequence[Tensor]
-    means: Sequence[Tensor]
-    squares: Sequence[Tensor]
-    updates: Sequence[Tensor]
-    """Room for LAMB's updates; empty for AdamW."""
     decays: Tensor
     """(tensors,) fp32: weight decay of each."""
-    addresses: Tensor
-    """(tensors, 5) int64: of weight, gradient, mean, square, update."""
     sizes: Tensor
     """(tensors,) int64."""
     blocks: Tensor
@@ -42,31 +34,24 @@ class Tensors:
     """(tensors + 1,) int64: of each tensor's blocks."""
 
 
-def list_tensors(
-    weights: Sequence[Tensor], gradients: Sequence[Tensor], means: Sequence[Tensor], squares: Sequence[Tensor],
-    updates: Sequence[Tensor], decays: Sequence[float],
-) -> Tensors:  # fmt: skip
-    """All contiguous and fp32; tensors without a value are allowed, for a shard that holds none of a weight."""
-    device = weights[0].device
-    kinds = [kind for kind in (weights, gradients, means, squares, updates) if kind]
-    if any(not tensor.is_contiguous() or tensor.dtype != torch.float32 for kind in kinds for tensor in kind):
-        raise ValueError("every tensor must be contiguous and fp32")
-    rows = list(zip(*kinds, strict=True))
-    addresses = [[tensor.data_ptr() for tensor in row] + [0] * (5 - len(row)) for row in rows]
-    counts = [triton.cdiv(weight.numel(), BLOCK) for weight in weights]
+def lay_out(sizes: Sequence[int], decays: Sequence[float], device: torch.device | str) -> Layout:
+    """Tensors without a value are allowed, for a shard that holds none of a weight."""
+    counts = [triton.cdiv(size, BLOCK) for size in sizes]
     blocks = [(number, i * BLOCK) for number, count in enumerate(counts) for i in range(count)]
-    return Tensors(
-        weights=weights,
-        gradients=gradients,
-        means=means,
-        squares=squares,
-        updates=updates,
+    return Layout(
         decays=torch.tensor(decays, dtype=torch.float32, device=device),
-        addresses=torch.tensor(addresses, dtype=torch.int64, device=device),
-        sizes=torch.tensor([weight.numel() for weight in weights], dtype=torch.int64, device=device),
+        sizes=torch.tensor(sizes, dtype=torch.int64, device=device),
         blocks=torch.tensor(blocks, dtype=torch.int64, device=device).reshape(-1, 2),
         first_blocks=torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int64, device=device),
     )
+
+
+def addresses_of(*kinds: Sequence[Tensor]) -> Tensor:
+    """(tensors, 5) int64: of weight, gradient, mean, square and, for LAMB, update. Whoever asks keeps the tensors alive."""
+    if any(not tensor.is_contiguous() or tensor.dtype != torch.float32 for kind in kinds for tensor in kind):
+        raise ValueError("every tensor must be contiguous and fp32")
+    rows = [[tensor.data_ptr() for tensor in row] + [0] * (5 - len(row)) for row in zip(*kinds, strict=True)]
+    return torch.tensor(rows, dtype=torch.int64, device=kinds[0][0].device)
 
 
 def cut_flat(flat: Tensor, boundaries: Sequence[int]) -> list[Tensor]:
@@ -75,7 +60,7 @@ def cut_flat(flat: Tensor, boundaries: Sequence[int]) -> list[Tensor]:
 
 
 @triton.jit
-def _moments(addresses, sizes, blocks, beta1, beta2, BLOCK: tl.constexpr):
+def _moments(addresses, sizes, blocks, old1, new1, old2, new2, BLOCK: tl.constexpr):
     """Of this program's block: its tensor, the places inside it, weights, and the new moments, which are stored."""
     tensor = tl.load(blocks + 2 * tl.program_id(0))
     places = tl.load(blocks + 2 * tl.program_id(0) + 1) + tl.arange(0, BLOCK)
@@ -85,25 +70,25 @@ def _moments(addresses, sizes, blocks, beta1, beta2, BLOCK: tl.constexpr):
     gradient = tl.load(tl.load(at + 1).to(tl.pointer_type(tl.float32)) + places, mask=inside, other=0)
     means = tl.load(at + 2).to(tl.pointer_type(tl.float32)) + places
     squares = tl.load(at + 3).to(tl.pointer_type(tl.float32)) + places
-    mean = beta1 * tl.load(means, mask=inside, other=0) + (1 - beta1) * gradient
-    square = beta2 * tl.load(squares, mask=inside, other=0) + (1 - beta2) * gradient * gradient
+    mean = old1 * tl.load(means, mask=inside, other=0) + new1 * gradient
+    square = old2 * tl.load(squares, mask=inside, other=0) + new2 * gradient * gradient
     tl.store(means, mean, mask=inside)
     tl.store(squares, square, mask=inside)
     return tensor, places, inside, weight, mean, square
 
 
 @triton.jit(do_not_specialize=["lr"])
-def adamw_blocks(addresses, sizes, blocks, decays, lr, beta1, beta2, eps, mean_scale, square_scale, BLOCK: tl.constexpr):
-    tensor, places, inside, weight, mean, square = _moments(addresses, sizes, blocks, beta1, beta2, BLOCK)
+def adamw_blocks(addresses, sizes, blocks, decays, lr, old1, new1, old2, new2, eps, mean_scale, square_scale, BLOCK: tl.constexpr):
+    tensor, places, inside, weight, mean, square = _moments(addresses, sizes, blocks, old1, new1, old2, new2, BLOCK)
     weight *= 1 - lr * tl.load(decays + tensor)
     weight -= lr * (mean * mean_scale) / (tl.sqrt(square * square_scale) + eps)
     tl.store(tl.load(addresses + 5 * tensor).to(tl.pointer_type(tl.float32)) + places, weight, mask=inside)
 
 
 @triton.jit
-def lamb_blocks(addresses, sizes, blocks, decays, norms, beta1, beta2, eps, mean_scale, square_scale, BLOCK: tl.constexpr):
+def lamb_blocks(addresses, sizes, blocks, decays, norms, old1, new1, old2, new2, eps, mean_scale, square_scale, BLOCK: tl.constexpr):
     """norms (blocks, 2): squared, of weights and of updates."""
-    tensor, places, inside, weight, mean, square = _moments(addresses, sizes, blocks, beta1, beta2, BLOCK)
+    tensor, places, inside, weight, mean, square = _moments(addresses, sizes, blocks, old1, new1, old2, new2, BLOCK)
     update = (mean * mean_scale) / (tl.sqrt(square * square_scale) + eps) + tl.load(decays + tensor) * weight
     update = tl.where(inside, update, 0.0)
     tl.store(tl.load(addresses + 5 * tensor + 4).to(tl.pointer_type(tl.float32)) + places, update, mask=inside)
@@ -133,46 +118,40 @@ def apply_updates(addresses, sizes, blocks, ratios, lr, BLOCK: tl.constexpr):
     tl.store(weights, weight, mask=inside)
 
 
-def _scales(step: int, betas: tuple[float, float]) -> tuple[float, float]:
-    """What undoes the moments' start at 0, at the step that is made, from 1."""
-    return 1 / (1 - betas[0] ** step), 1 / (1 - betas[1] ** step)
-
-
 class _Fused(Optimizer):
-    """What both have in common: state beside every weight, and tables of where all of it lies, made anew only when something has moved."""
+    """What both have in common: state beside every weight, under the names that torch's Adam gives it, and the layout of each group."""
 
     needs_updates = False
 
-    def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
-                 weight_decay: float = 0.01) -> None:  # fmt: skip
+    def __init__(self, params: Iterable[Any], lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-        self._tables: dict[tuple[int, int, float], tuple[list[int], Tensors]] = {}
+        self._layouts: dict[tuple[Any, ...], Layout] = {}
 
-    def _batches(self) -> Iterator[tuple[dict[str, Any], Tensors, int]]:
-        """The weights of a group that have made equally many steps, with the group, their tables, and which step this is."""
-        for number, group in enumerate(self.param_groups):
+    def _batches(self) -> Iterator[tuple[dict[str, Any], Layout, Tensor, int]]:
+        """The weights of a group that have made equally many steps: the group, their layout and addresses, and which step this is."""
+        for group in self.param_groups:
             by_step: dict[int, list[Tensor]] = {}
             for weight in group["params"]:
                 if weight.grad is not None:
                     state = self.state[weight]
                     if not state:
-                        state.update(step=0, mean=torch.zeros_like(weight), square=torch.zeros_like(weight))
+                        state.update(step=0, exp_avg=torch.zeros_like(weight), exp_avg_sq=torch.zeros_like(weight))
+                    if self.needs_updates and "update" not in state:
+                        state["update"] = torch.empty_like(weight)
                     state["step"] += 1
-                    by_step.setdefault(state["step"], []).append(weight)
+                    by_step.setdefault(int(state["step"]), []).append(weight)
             for step, weights in by_step.items():
-                yield group, self._tables_of(number, weights, group["weight_decay"]), step
+                names = ("exp_avg", "exp_avg_sq", *(["update"] if self.needs_updates else []))
+                kinds = [[self.state[weight][name] for weight in weights] for name in names]
+                gradients = [weight.grad for weight in weights if weight.grad is not None]
+                addresses = addresses_of(weights, gradients, *kinds)
+                yield group, self._layout_of(weights, group["weight_decay"]), addresses, step
 
-    def _tables_of(self, number: int, weights: list[Tensor], decay: float) -> Tensors:
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        means, squares = ([self.state[weight][name] for weight in weights] for name in ("mean", "square"))
-        addresses = [tensor.data_ptr() for tensor in (*weights, *gradients, *means, *squares)]
-        key = (number, len(weights), decay)
-        known, tables = self._tables.get(key, ([], None))
-        if tables is None or known != addresses:
-            updates = [torch.empty_like(weight) for weight in weights] if self.needs_updates else []
-            tables = list_tensors(weights, gradients, means, squares, updates, [decay] * len(weights))
-            self._tables[key] = (addresses, tables)
-        return tables
+    def _layout_of(self, weights: list[Tensor], decay: float) -> Layout:
+        sizes = tuple(weight.numel() for weight in weights)
+        if (sizes, decay) not in self._layouts:
+            self._layouts[sizes, decay] = lay_out(sizes, [decay] * len(sizes), weights[0].device)
+        return self._layouts[sizes, decay]
 
 
 class AdamW(_Fused):
@@ -180,8 +159,8 @@ class AdamW(_Fused):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (torch's own signature)
-        for group, tensors, step in self._batches():
-            step_adamw(tensors, step, group["lr"], group["betas"], group["eps"])
+        for group, layout, addresses, step in self._batches():
+            step_adamw(layout, addresses, step, group["lr"], group["betas"], group["eps"])
 
 
 class Lamb(_Fused):
@@ -189,36 +168,48 @@ class Lamb(_Fused):
 
     needs_updates = True
 
-    def __init__(self, params: Iterable[Any], *args: Any, sum_over_ranks: SumOverRanks = lambda norms: norms, **options: Any) -> None:
-        super().__init__(params, *args, **options)
+    def __init__(
+        self, params: Iterable[Any], lr: float, betas: tuple[float, float], eps: float, weight_decay: float,
+        sum_over_ranks: SumOverRanks | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(params, lr, betas, eps, weight_decay)
         self.sum_over_ranks = sum_over_ranks
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002 (torch's own signature)
-        for group, tensors, step in self._batches():
-            norms = self.sum_over_ranks(prepare_lamb(tensors, step, group["betas"], group["eps"]))
-            finish_lamb(tensors, norms, group["lr"])
+        for group, layout, addresses, step in self._batches():
+            norms = prepare_lamb(layout, addresses, step, group["betas"], group["eps"])
+            finish_lamb(layout, addresses, norms if self.sum_over_ranks is None else self.sum_over_ranks(norms), group["lr"])
 
 
-def step_adamw(tensors: Tensors, step: int, lr: float, betas: tuple[float, float], eps: float) -> None:
+def step_adamw(layout: Layout, addresses: Tensor, step: int, lr: float, betas: tuple[float, float], eps: float) -> None:
     """As torch.optim.AdamW."""
-    adamw_blocks[(len(tensors.blocks),)](
-        tensors.addresses, tensors.sizes, tensors.blocks, tensors.decays, lr, *betas, eps, *_scales(step, betas), BLOCK=BLOCK
+    adamw_blocks[(len(layout.blocks),)](
+        addresses, layout.sizes, layout.blocks, layout.decays, lr, *_shares(betas), eps, *_scales(step, betas), BLOCK=BLOCK
     )
 
 
-def prepare_lamb(tensors: Tensors, step: int, betas: tuple[float, float], eps: float) -> Tensor:
+def prepare_lamb(layout: Layout, addresses: Tensor, step: int, betas: tuple[float, float], eps: float) -> Tensor:
     """Moments and updates; squared norms of weights and updates (tensors, 2), of this shard's share, to be summed over the ranks."""
-    norms = torch.empty(len(tensors.blocks), 2, dtype=torch.float32, device=tensors.blocks.device)
-    totals = torch.zeros(len(tensors.sizes), 2, dtype=torch.float32, device=tensors.blocks.device)
-    lamb_blocks[(len(tensors.blocks),)](
-        tensors.addresses, tensors.sizes, tensors.blocks, tensors.decays, norms, *betas, eps, *_scales(step, betas), BLOCK=BLOCK
+    norms = torch.empty(len(layout.blocks), 2, dtype=torch.float32, device=addresses.device)
+    totals = torch.zeros(len(layout.sizes), 2, dtype=torch.float32, device=addresses.device)
+    lamb_blocks[(len(layout.blocks),)](
+        addresses, layout.sizes, layout.blocks, layout.decays, norms, *_shares(betas), eps, *_scales(step, betas), BLOCK=BLOCK
     )
-    sum_norms[(len(tensors.sizes),)](tensors.first_blocks, norms, totals)
+    sum_norms[(len(layout.sizes),)](layout.first_blocks, norms, totals)
     return totals
 
 
-def finish_lamb(tensors: Tensors, norms: Tensor, lr: float) -> None:
+def finish_lamb(layout: Layout, addresses: Tensor, norms: Tensor, lr: float) -> None:
     """The weights move by their updates, each scaled by its trust ratio."""
-    grid = (len(tensors.blocks),)
-    apply_updates[grid](tensors.addresses, tensors.sizes, tensors.blocks, trust_ratios(norms), lr, BLOCK=BLOCK)
+    apply_updates[(len(layout.blocks),)](addresses, layout.sizes, layout.blocks, trust_ratios(norms), lr, BLOCK=BLOCK)
+
+
+def _shares(betas: tuple[float, float]) -> tuple[float, float, float, float]:
+    """Of the old and the new in each moment, taken from 1 here: in fp32, 1 - 0.999 is wrong in the fifth digit."""
+    return betas[0], 1 - betas[0], betas[1], 1 - betas[1]
+
+
+def _scales(step: int, betas: tuple[float, float]) -> tuple[float, float]:
+    """What undoes the moments' start at 0, at the step that is made, from 1."""
+    return 1 / (1 - betas[0] ** step), 1 / (1 - betas[1] ** step)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,13 @@ def test_every_kernel_compiles_for_every_architecture_without_a_spill(tmp_path: 
     rows = json.loads((tmp_path / "kernels.json").read_text())["kernels"]
     assert {(row["name"], row["arch"]) for row in rows} == {(name, f"sm_{number}") for name in KERNELS for number in ARCHITECTURES}
     assert all(0 < row["registers"] <= 255 and row["shared_bytes"] >= 0 and row["spill_bytes"] == 0 for row in rows)
-    for width in (768, 1024, 2048, 4096):
-        assert any(f"width {width}, tile" in row["config"] for row in rows) and any(
-            f"width {4 * width}, exact" in row["config"] for row in rows
-        )
+    for precision, width in product(("bf16", "fp16", "fp32"), (768, 1024, 2048, 4096)):
+        for told in (
+            f"{precision}, width {width}, tile",
+            f"{precision}, width {4 * width}, exact",
+            f"{precision}, width {width}, no dropout",
+        ):
+            assert any(told in row["config"] for row in rows), told
 
 
 def test_a_spill_is_read_from_the_cubin() -> None:
@@ -57,4 +61,5 @@ def test_a_figure_that_is_missing_is_an_error() -> None:
 
 def test_fusing_never_moves_more() -> None:
     rows = [chain.row for chain in CHAINS]
-    assert len(rows) > 8 and all(0 <= row["fused_passes"] < row["unfused_passes"] for row in rows)
+    assert len(rows) > 8 and all(0 <= row["fused_passes"] <= row["unfused_passes"] for row in rows)
+    assert all(row["fused_bytes"] <= row["unfused_bytes"] for row in rows) and rows[0]["fused_bytes"] == 2 * 16384 * 4096 * 2

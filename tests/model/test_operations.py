@@ -1,5 +1,6 @@
 """The CPU's chunked loss against plain torch's, and the choice of implementations."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import torch
 
 from remask.model import chunked_head
 from remask.model.chunked_head import chunked_target_loss
-from remask.model.kernels.choose import LADDERS, Machine, build_operations, choose_kernels, look_around
-from remask.model.operations import target_loss
+from remask.model.kernels import vendors
+from remask.model.kernels.choose import LADDERS, Machine, build_operations, choose_kernels, foreign_apex, look_around
+from remask.model.operations import add_norm, target_loss
 from remask.model.optimizers import Lamb
 
 
@@ -60,7 +62,9 @@ def test_the_chunked_loss_never_holds_all_scores() -> None:
     assert max(sizes) < 40_000 * 2000 * 4 / 4
 
 
-GPU = Machine(device="cuda", packages=("triton", "apex"))
+LAST = {**dict.fromkeys(LADDERS, "torch"), "adamw": "torch-fused", "lamb": "torch-foreach"}
+OLD = Machine(device="cuda", architecture=70, packages=("triton", "apex"))
+GPU = Machine(device="cuda", architecture=80, packages=("triton", "apex"))
 
 
 def rungs(machine: Machine, **options: Any) -> dict[str, str]:
@@ -69,21 +73,26 @@ def rungs(machine: Machine, **options: Any) -> dict[str, str]:
 
 def test_the_ladder_is_climbed_from_the_top() -> None:
     assert set(rungs(GPU).values()) == {"triton"}
-    vendors = Machine(device="cuda", packages=("transformer-engine", "apex"))
+    vendors = Machine(device="cuda", architecture=80, packages=("transformer-engine", "apex"))
     torchs = {"linear_gelu": "torch", "embed": "torch", "target_loss": "torch"}
     assert rungs(vendors) == {**torchs, "add_norm": "apex", "adamw": "transformer-engine", "lamb": "apex"}
     assert rungs(GPU, pin="vendor") == {**torchs, "add_norm": "apex", "adamw": "apex", "lamb": "apex"}
-    assert set(rungs(GPU, pin="torch").values()) == {"torch"}
-    assert set(rungs(Machine(device="cuda", packages=())).values()) == {"torch"}
-    cpu = Machine(device="cpu", packages=("triton", "apex"))
-    assert rungs(cpu) == {**dict.fromkeys(LADDERS, "torch"), "target_loss": "cpu"}
+    for plain in (rungs(GPU, pin="torch"), rungs(Machine(device="cuda", architecture=80, packages=())), rungs(OLD)):
+        assert plain == LAST
+    assert choose_kernels(OLD)["embed"].reason == "triton: made for sm_80 and newer"
+    cpu = Machine(device="cpu", architecture=0, packages=("triton", "apex"))
+    assert rungs(cpu) == {**LAST, "target_loss": "cpu"} and rungs(cpu, pin="torch") == LAST
     assert set(rungs(cpu, interpreted=True).values()) == {"triton"}
     assert choose_kernels(cpu)["lamb"].reason == "triton: no GPU; apex: no GPU"
     assert choose_kernels(vendors)["lamb"].reason == "triton: not installed"
 
 
 @pytest.mark.parametrize(
-    ("pin", "machine"), [("triton", Machine(device="cpu", packages=("triton",))), ("vendor", Machine(device="cuda", packages=()))]
+    ("pin", "machine"),
+    [
+        ("triton", Machine(device="cpu", architecture=0, packages=("triton",))),
+        ("vendor", Machine(device="cuda", architecture=80, packages=())),
+    ],
 )
 def test_a_pin_that_cannot_be_had_is_refused(pin: Any, machine: Machine) -> None:
     with pytest.raises(ValueError, match=f"kernels: {pin} was given, but .*use auto or torch"):
@@ -104,8 +113,39 @@ def test_apex_is_looked_at_and_not_imported(tmp_path: Path, monkeypatch: pytest.
     assert "apex" not in look_around().packages
     (tmp_path / "apex" / "optimizers" / "fused_lamb.py").touch()
     assert "apex" not in look_around().packages
-    (tmp_path / "amp_C.py").write_text("raise RuntimeError('imported')")
-    assert "apex" in look_around().packages
+    for name in ("amp_C", "fused_layer_norm_cuda"):
+        assert "apex" not in look_around().packages
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported')")
+    assert "apex" in look_around().packages and foreign_apex() is None
+
+
+def test_a_single_file_called_apex_is_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("apex", "amp_C", "fused_layer_norm_cuda"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "apex" not in look_around().packages and foreign_apex() == tmp_path / "apex.py"
+
+
+def take_apex_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    for name in [name for name in sys.modules if name.split(".")[0] == "apex"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_apexs_lamb_is_told_to_be_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default it clips on its own and leaves out the trust ratio where nothing is decayed; a shard it cannot take."""
+    (tmp_path / "apex" / "optimizers").mkdir(parents=True)
+    (tmp_path / "apex" / "__init__.py").touch()
+    (tmp_path / "apex" / "optimizers" / "__init__.py").write_text(
+        "def FusedLAMB(params, **options): return options\nFusedAdam = FusedLAMB\n"
+    )
+    take_apex_from(tmp_path, monkeypatch)
+    common: dict[str, Any] = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01}
+    made: Any = vendors.lamb_by_apex([], **common)
+    assert made == {**common, "use_nvlamb": True, "max_grad_norm": float("inf"), "bias_correction": True}
+    assert vendors.adamw_by_apex([], **common) == {**common, "adam_w_mode": True, "bias_correction": True}
+    with pytest.raises(ValueError, match="pin triton or torch"):
+        vendors.lamb_by_apex([], **common, sum_over_ranks=lambda norms: norms)
 
 
 def test_apexs_norm_is_called_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,12 +158,9 @@ def test_apexs_norm_is_called_as_it_is_written(tmp_path: Path, monkeypatch: pyte
         "def fused_layer_norm_affine(input, weight, bias, normalized_shape, eps=1e-6):\n"
         "    return layer_norm(input, normalized_shape, weight, bias, eps)\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    from remask.model.kernels.vendors import add_norm_by_apex
-    from remask.model.operations import add_norm
-
+    take_apex_from(tmp_path, monkeypatch)
     values = (torch.randn(5, 8), torch.randn(5, 8), torch.randn(8), torch.randn(8), 1e-5, 0.0)
-    for mine, other in zip(add_norm_by_apex(*values), add_norm(*values), strict=True):
+    for mine, other in zip(vendors.add_norm_by_apex(*values), add_norm(*values), strict=True):
         torch.testing.assert_close(mine, other)
 
 
@@ -132,7 +169,7 @@ def test_lamb_is_the_papers_algorithm() -> None:
     torch.manual_seed(1)
     weights = [torch.randn(4, 3, dtype=torch.float64, requires_grad=True), torch.zeros(3, dtype=torch.float64, requires_grad=True)]
     groups = [{"params": [weights[0]], "weight_decay": 0.1}, {"params": [weights[1]], "weight_decay": 0.0}]
-    optimizer = Lamb(groups, lr=0.01, betas=(0.9, 0.99), eps=1e-6)
+    optimizer = Lamb(groups, lr=0.01, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.0)
     wanted = [weight.detach().clone() for weight in weights]
     means, squares = ([torch.zeros_like(weight) for weight in wanted] for _ in range(2))
     for step in (1, 2, 3):

@@ -49,7 +49,6 @@ SHAPES = [(1, 1), (1, 64), (5, 7), (70, 33), (3, 4096), (2, 8192), (0, 16)]
 
 
 def gelu_case(rows: int, width: int, dtype: torch.dtype) -> list[Tensor]:
-    """The product is by the identity, so that only what comes behind it is compared."""
     x, bias = drawn((rows, width), (width,), dtype=dtype)
     return [x, bias]
 
@@ -190,6 +189,90 @@ def test_embedding_drops_out_with_one_mask_for_both_passes(device: str) -> None:
     hidden.sum().backward()
     assert bias.grad is not None
     torch.testing.assert_close(bias.grad * 0.7, (hidden != 0).sum(0).float())
+
+
+RATE = 0.3
+
+
+def check_dropout_of_add_norm(module: Any, device: str) -> None:
+    """All results and gradients with the mask that the same seed gives to ones."""
+    values = norm_case(40, 33, torch.float32)
+
+    def masked(op: Any, *args: Tensor) -> Any:
+        torch.manual_seed(8)
+        return op(*args, 1e-3, RATE)
+
+    ones, zeros = torch.ones(40, 33, device=device), torch.zeros(40, 33, device=device)
+    kept = masked(module.add_norm, ones, zeros, values[2].to(device), values[3].to(device))[0].cpu() != 0
+    assert 0.6 < kept.double().mean() < 0.8 and not torch.equal(kept[0], kept[1])
+
+    def plain(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Any:
+        return operations.add_norm(x * kept / (1 - RATE), residual, weight, bias, 1e-3, 0.0)
+
+    check(lambda *args: masked(module.add_norm, *args), plain, values, (), device)
+
+
+def check_dropout_of_embedding(module: Any, device: str) -> None:
+    values = embed_case(40, 33, torch.float32)
+
+    def masked(*args: Tensor) -> Any:
+        torch.manual_seed(8)
+        return module.embed(*args, 1e-3, RATE)
+
+    flat = [*(value.to(device) for value in values[:6]), torch.zeros(33, device=device), torch.ones(33, device=device)]
+    kept = masked(*flat).cpu() != 0
+    assert 0.6 < kept.double().mean() < 0.8 and not torch.equal(kept[0], kept[1]), "result of the rows: one mask"
+
+    def plain(*args: Tensor) -> Tensor:
+        return operations.embed(*args, 1e-3, 0.0) * kept / (1 - RATE)  # type: ignore[arg-type]
+
+    check(masked, plain, values, (), device)
+
+
+def test_dropout_has_the_gradients_of_its_mask(device: str) -> None:
+    check_dropout_of_add_norm(norm, device)
+    check_dropout_of_embedding(embedding, device)
+
+
+@pytest.mark.parametrize(
+    ("module", "right", "wrong"),
+    [
+        (
+            norm,
+            "tl.store(of_residual + places, slope.to",
+            "tl.store(of_residual + places, tl.where(kept(seed, places, DROPPED), slope, 0.0).to",
+        ),
+        (norm, "slope * scale, 0.0)", "slope, 0.0)"),
+        (embedding, "upstream = tl.where(kept", "ignored = tl.where(kept"),
+        (embedding, "kept(seed, row * width + columns, DROPPED)", "kept(seed, columns, DROPPED)"),
+    ],
+)
+def test_broken_dropout_is_noticed(module: Any, right: str, wrong: str, broken: Break, device: str) -> None:
+    with pytest.raises(AssertionError, match=r"result|one mask"):
+        (check_dropout_of_add_norm if module is norm else check_dropout_of_embedding)(broken(module, right, wrong), device)
+
+
+def test_transposed_tensors_give_the_same(device: str) -> None:
+    """Of inputs and of the gradients that come back: no kernel may take strides for granted."""
+    x, residual, weight, bias = (value.to(device) for value in norm_case(24, 24, torch.float32))
+    tables = [value.to(device) for value in embed_case(24, 24, torch.float32)]
+    cases: list[tuple[Callable[..., Any], list[Tensor], tuple[Any, ...]]] = [
+        (bias_gelu(gelu), [x, bias], (False,)),
+        (lambda *args: norm.add_norm(*args)[1], [x, residual, weight, bias], (1e-5, RATE)),
+        (embedding.embed, tables, (1e-5, RATE)),
+    ]
+    upstream = torch.randn(24, 24, device=device)
+    for operation, values, rest in cases:
+        results = []
+        for turn in (lambda tensor: tensor, lambda tensor: tensor.t().contiguous().t()):
+            leaves = [value.clone().requires_grad_(value.is_floating_point()) for value in values]
+            torch.manual_seed(5)
+            made = operation(*(turn(leaf) if leaf.ndim == 2 else leaf for leaf in leaves), *rest)
+            made.backward(turn(upstream))
+            results.append([made.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)])
+        assert len(results[0]) > 2
+        for straight, turned in zip(*results, strict=True):
+            torch.testing.assert_close(straight, turned)
 
 
 @triton.jit

@@ -65,3 +65,15 @@ def test_a_row_that_cannot_be_masked_stays_as_it_is(device: str) -> None:
 def test_a_broken_hash_is_noticed(right: str, wrong: str, broken: Callable[[ModuleType, str, str], ModuleType], device: str) -> None:
     with pytest.raises(AssertionError, match="other masks"):
         compare(broken(masking, right, wrong), "token", device, 0, [40, 33])
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("misses += 1 - placed", "misses += 1"), ("end - start > left", "end - start > left + 1")])
+def test_broken_spans_are_noticed(right: str, wrong: str, broken: Callable[[ModuleType, str, str], ModuleType], device: str) -> None:
+    with pytest.raises(AssertionError, match="other masks"):
+        for seed in range(3):
+            compare(broken(masking, right, wrong), "span", device, seed, [64, 60, 63], rate=0.5)
+
+
+def test_rows_that_do_not_fit_are_refused(device: str) -> None:
+    with pytest.raises(ValueError, match="a row of 3000 tokens was given, at most 2048"):
+        compare(masking, "token", device, 0, [3000])
