@@ -13,7 +13,7 @@ demo: $(READY)
 test: lint
 	$(BIN)/pytest -n auto -m "not dist and not slurm and not kernels and not gpu"
 	$(BIN)/pytest -m "dist or slurm"
-	$(BIN)/pytest -n auto -m kernels
+	TRITON_INTERPRET=1 $(BIN)/pytest -n auto -m kernels
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,14 +12,17 @@ import torch
 
 # Without Triton the tests cannot even be read; the gate of their marker cannot tell then.
 collect_ignore_glob = [] if importlib.util.find_spec("triton") or os.environ.get("CI") else ["test_*.py"]
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before a kernel is defined, or it is too late
+if not torch.cuda.is_available() and "triton.language" not in sys.modules:
+    os.environ["TRITON_INTERPRET"] = "1"  # where this folder is run alone; once Triton is imported it is too late
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @pytest.fixture(params=[pytest.param("cpu", marks=pytest.mark.kernels), pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
-    if (request.param == "cuda") != torch.cuda.is_available():
-        pytest.skip("no GPU here" if request.param == "cuda" else "the kernels are compiled for the GPU here")
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    if (request.param == "cpu") != INTERPRETED:
+        pytest.fail("the interpreter needs TRITON_INTERPRET=1 pytest -m kernels, a GPU pytest -m gpu without it", pytrace=False)
     return str(request.param)
 
 
