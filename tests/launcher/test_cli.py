@@ -165,8 +165,9 @@ def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("sent", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
 def test_a_signal_ends_the_demo_and_its_workers(tmp_path: Path, sent: signal.Signals, code: int, said: str) -> None:
     process = subprocess.Popen(
-        [REMASK, "demo", "--out", "run"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [REMASK, "demo", "--out", "run"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs inherit it as ignored
+    )  # fmt: skip
     parent = psutil.Process(process.pid)
     wait_until(lambda: len(parent.children(recursive=True)) >= 3)
     workers = parent.children(recursive=True)
