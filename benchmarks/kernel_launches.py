@@ -57,15 +57,13 @@ def _in_precision(launch: Launch, precision: str) -> Launch:
 
 
 def _of_width(width: int) -> Iterator[Launch]:
-    sizes = _named("width", "i32!")
-    half = _named("x bias y upstream of_x", "*bf16")
+    forward = {**_named("x bias y", "*bf16"), "width": "i32!"}
+    backward = {**_named("x bias upstream of_x", "*bf16"), "of_bias": "*fp32", "rows": "i32", "width": "i32!"}
     for tanh in (False, True):
         constants = {"TANH": tanh, "BLOCK": gelu.BLOCK}
         config = f"width {4 * width}, {'tanh' if tanh else 'exact'}"
-        yield Launch(kernel=gelu.gelu_forward, config=config, types={**_named("x bias y", "*bf16"), **sizes}, constants=constants)
-        types = {**half, "of_bias": "*fp32", "rows": "i32", **sizes}
-        del types["y"]
-        yield Launch(kernel=gelu.gelu_backward, config=config, types=types, constants={**constants, "ROWS": gelu.ROWS})
+        yield Launch(kernel=gelu.gelu_forward, config=config, types=forward, constants=constants)
+        yield Launch(kernel=gelu.gelu_backward, config=config, types=backward, constants={**constants, "ROWS": gelu.ROWS})
     for dropped in (_STEPS, 0):
         yield from _of_norm(width, dropped)
         yield from _of_embedding(width, dropped)

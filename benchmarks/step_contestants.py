@@ -16,12 +16,12 @@ import torch
 import transformers
 from torch import Tensor
 
+from remask.launcher.build import build_model
 from remask.launcher.device import keep_freed_memory
+from remask.launcher.engine import EngineConfig
 from remask.model.config import EncoderConfig
 from remask.model.flops import count_flops
-from remask.model.heads import PretrainingModel
 from remask.model.huggingface import choose_form
-from remask.model.kernels.choose import build_operations, choose_kernels, look_around
 
 SPECIALS = {"pad": 1, "cls": 0, "sep": 2}
 _MASKED = 0.15
@@ -52,9 +52,8 @@ class Ours:
 
     def __init__(self, config: EncoderConfig, rows: Rows) -> None:
         self.rows, self.offsets, self.targets = rows, rows.offsets, rows.ids[rows.positions]
-        self.model: torch.nn.Module = PretrainingModel(
-            config, sentence_task=False, operations=build_operations(choose_kernels(look_around()))
-        ).train()
+        engine = EngineConfig(zero_stage=0, precision="fp32")
+        self.model: torch.nn.Module = build_model(config, engine, sentence_task=False, seed=1).train()
 
     def loss(self) -> Tensor:
         part = self.model(self.rows.ids, self.offsets, self.rows.positions, self.targets)["masked_tokens"]

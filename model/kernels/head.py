@@ -45,19 +45,9 @@ def _widens(hidden: Tensor) -> bool:
 
 @triton.jit
 def _scores(
-    hidden,
-    words,
-    bias,
-    rows,
-    vocabulary,
-    real,
-    width,
-    vocab_size,
-    TARGETS: tl.constexpr,
-    WORDS: tl.constexpr,
-    INNER: tl.constexpr,
-    WIDEN: tl.constexpr,
-):
+    hidden, words, bias, rows, vocabulary, real, width, vocab_size,
+    TARGETS: tl.constexpr, WORDS: tl.constexpr, INNER: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
     """Of a block of targets over a block of words, in fp32; -inf behind the vocabulary."""
     scores = tl.zeros((TARGETS, WORDS), dtype=tl.float32)
     for begin in range(0, width, INNER):

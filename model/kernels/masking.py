@@ -11,9 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MAX_RUN = 16
 MAX_ROW = 2048
 WARPS = 4
+# As in the loader; Triton reads only constants of its own kind.
+MAX_RUN, TRIES, MISSES, REPLACEMENTS = tl.constexpr(16), tl.constexpr(8), tl.constexpr(8), tl.constexpr(1 << 32)
 
 
 def mask_tokens(
@@ -31,8 +32,8 @@ def mask_spans(
     ids: Tensor, offsets: Tensor, marks: Tensor, keys: Tensor, rates: Tensor, how: dict[str, Any], run_thresholds: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same for the strategy span; `run_thresholds` (lengths,) int64 as the masker has them."""
-    if not 1 <= len(run_thresholds) <= MAX_RUN:
-        raise ValueError(f"run_thresholds: {len(run_thresholds)} lengths were given, it must be from 1 to {MAX_RUN}")
+    if not 1 <= len(run_thresholds) <= MAX_RUN.value:
+        raise ValueError(f"run_thresholds: {len(run_thresholds)} lengths were given, it must be from 1 to {MAX_RUN.value}")
     return _mask(mask_span_rows, ids, offsets, marks, keys, rates, how, {"runs": run_thresholds, "lengths": len(run_thresholds)})
 
 
@@ -86,8 +87,8 @@ def _row_of(offsets, marks, keys, rates, BLOCK: tl.constexpr):
 def _replace(ids, ordinary, inputs, taken, begin, places, inside, key, chosen, deciding, ordinary_count, mask_id, mask_below, random_below):
     """The mask, a random token or the same, decided by the number of the place `deciding`; which random token, by each one's own."""
     token = tl.load(ids + begin + places, mask=inside, other=0)
-    own = _number(key, places.to(tl.int64) + 4294967296)
-    decided = (_number(key, deciding.to(tl.int64) + 4294967296) >> 32).to(tl.int64)
+    own = _number(key, places.to(tl.int64) + REPLACEMENTS)
+    decided = (_number(key, deciding.to(tl.int64) + REPLACEMENTS) >> 32).to(tl.int64)
     other = tl.load(ordinary + _below(tl.zeros_like(places) + ordinary_count, own << 32), mask=inside, other=0)
     replaced = tl.where(decided < mask_below, mask_id, tl.where(decided < random_below, other, token))
     tl.store(inputs + begin + places, tl.where(chosen, replaced, token).to(inputs.dtype.element_ty), mask=inside)
@@ -120,21 +121,21 @@ def mask_span_rows(
     starts_unit = free & (((before & 2) != 0) | ((mark & 1) != 0))
     unit = tl.where(free, tl.cumsum(starts_unit.to(tl.int32), 0) - 1, -1)
     units = tl.sum(starts_unit.to(tl.int32), 0)
-    kinds = tl.arange(0, 16)
-    thresholds = tl.load(runs + kinds, mask=kinds < lengths, other=4294967296)
+    kinds = tl.arange(0, MAX_RUN)
+    thresholds = tl.load(runs + kinds, mask=kinds < lengths, other=1 << 32)
 
     run_first = places * 0 - 1  # of a taken token: where its run begins
     left = budget
     counter = budget * 0
     misses = budget * 0
-    while (left > 0) & (misses < 8) & (units > 0):
+    while (left > 0) & (misses < MISSES) & (units > 0):
         bits = (_number(key, counter) >> 32).to(tl.int64)
         counter += 1
         many = tl.minimum(1 + tl.sum((bits >= thresholds).to(tl.int32), 0), units)
         placed = budget * 0
         while (many > 0) & (placed == 0):
             tries = budget * 0
-            while (tries < 8) & (placed == 0):
+            while (tries < TRIES) & (placed == 0):
                 first = _below(units - many + 1, _number(key, counter))
                 counter += 1
                 tries += 1
@@ -169,19 +170,5 @@ def mask_span_rows(
         turn += 1
     drawn_first = unit == tl.sum(tl.where(places == 0, order, 0), 0)
     run_first = tl.where(drawn_first & (left == budget) & (units > 0), tl.min(tl.where(drawn_first, places, BLOCK), 0), run_first)
-    _replace(
-        ids,
-        ordinary,
-        inputs,
-        taken,
-        begin,
-        places,
-        inside,
-        key,
-        run_first >= 0,
-        tl.maximum(run_first, 0),
-        ordinary_count,
-        mask_id,
-        mask_below,
-        random_below,
-    )
+    chosen, deciding = run_first >= 0, tl.maximum(run_first, 0)
+    _replace(ids, ordinary, inputs, taken, begin, places, inside, key, chosen, deciding, ordinary_count, mask_id, mask_below, random_below)

@@ -1,7 +1,7 @@
 """AdamW and LAMB over many tensors at once, or over the segments of a flat shard, which are views of it.
 
-A table tells for each block of values which tensor it is of, so one launch goes over all of them. LAMB has two: the first makes moments and
-updates and the squared norms of weights and updates by tensor, which under ZeRO are summed over the ranks; the second applies them.
+A table tells for each block of values which tensor it is of, so one launch goes over all of them. LAMB makes moments and updates first,
+and the squared norms of weights and updates by tensor, which under ZeRO are summed over the ranks; then it applies them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -126,6 +126,8 @@ class _Fused(Optimizer):
     def __init__(self, params: Iterable[Any], lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._layouts: dict[tuple[Any, ...], Layout] = {}
+        self._updates: dict[Tensor, Tensor] = {}
+        """Room for LAMB's updates; no state, since every step writes them anew."""
 
     def _batches(self) -> Iterator[tuple[dict[str, Any], Layout, Tensor, int]]:
         """The weights of a group that have made equally many steps: the group, their layout and addresses, and which step this is."""
@@ -136,13 +138,14 @@ class _Fused(Optimizer):
                     state = self.state[weight]
                     if not state:
                         state.update(step=0, exp_avg=torch.zeros_like(weight), exp_avg_sq=torch.zeros_like(weight))
-                    if self.needs_updates and "update" not in state:
-                        state["update"] = torch.empty_like(weight)
+                    if self.needs_updates and weight not in self._updates:
+                        self._updates[weight] = torch.empty_like(weight)
                     state["step"] += 1
                     by_step.setdefault(int(state["step"]), []).append(weight)
             for step, weights in by_step.items():
-                names = ("exp_avg", "exp_avg_sq", *(["update"] if self.needs_updates else []))
-                kinds = [[self.state[weight][name] for weight in weights] for name in names]
+                kinds = [[self.state[weight][name] for weight in weights] for name in ("exp_avg", "exp_avg_sq")]
+                if self.needs_updates:
+                    kinds.append([self._updates[weight] for weight in weights])
                 gradients = [weight.grad for weight in weights if weight.grad is not None]
                 addresses = addresses_of(weights, gradients, *kinds)
                 yield group, self._layout_of(weights, group["weight_decay"]), addresses, step

@@ -1,4 +1,7 @@
-"""NVIDIA's own packages, where ours cannot be had: as our operations and optimizers, with the settings that make them the same."""
+"""NVIDIA's own packages, where ours cannot be had: as our operations and optimizers, with the settings that make them the same.
+
+Optimizers take lr, betas, eps and weight_decay by name, as ours do.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,36 +22,27 @@ def add_norm_by_apex(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, 
     return total, normed
 
 
-def adamw_by_transformer_engine(params: Iterable[Any], lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> Optimizer:
+def adamw_by_transformer_engine(params: Iterable[Any], **options: Any) -> Optimizer:
     """As torch.optim.AdamW."""
     from transformer_engine.pytorch.optimizers import FusedAdam
 
-    made: Optimizer = FusedAdam(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, adam_w_mode=True, bias_correction=True)
+    made: Optimizer = FusedAdam(params, **options, adam_w_mode=True, bias_correction=True)
     return made
 
 
-def adamw_by_apex(params: Iterable[Any], lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> Optimizer:
+def adamw_by_apex(params: Iterable[Any], **options: Any) -> Optimizer:
     """As torch.optim.AdamW."""
     from apex.optimizers import FusedAdam
 
-    made: Optimizer = FusedAdam(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, adam_w_mode=True, bias_correction=True)
+    made: Optimizer = FusedAdam(params, **options, adam_w_mode=True, bias_correction=True)
     return made
 
 
-def lamb_by_apex(
-    params: Iterable[Any],
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    sum_over_ranks: SumOverRanks | None = None,
-) -> Optimizer:
+def lamb_by_apex(params: Iterable[Any], sum_over_ranks: SumOverRanks | None = None, **options: Any) -> Optimizer:
     """As our Lamb: by default Apex clips the gradient at 1 on its own and scales only weights that are decayed."""
     from apex.optimizers import FusedLAMB
 
     if sum_over_ranks is not None:
         raise ValueError("kernels: Apex's LAMB takes a shard for the whole weight; pin triton or torch where weights are sharded")
-    made: Optimizer = FusedLAMB(
-        params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, use_nvlamb=True, max_grad_norm=float("inf"), bias_correction=True
-    )
+    made: Optimizer = FusedLAMB(params, **options, use_nvlamb=True, max_grad_norm=float("inf"), bias_correction=True)
     return made
