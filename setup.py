@@ -53,7 +53,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11",
-    packages=[*(f"remask.{folder}" for folder in FOLDERS), "remask.launcher.checks", "remask.model.kernels"],
+    packages=[*(f"remask.{folder}" for folder in FOLDERS), "remask.launcher.checks", "remask.launcher.training", "remask.model.kernels"],
     package_dir={f"remask.{folder}": folder for folder in FOLDERS},
     package_data={
         **{f"remask.{folder}": ["py.typed"] for folder in FOLDERS},

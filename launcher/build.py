@@ -29,6 +29,8 @@ def build_model(config: EncoderConfig, engine: EngineConfig, *, sentence_task: b
     log.info("kernels: %s", ", ".join(f"{name} {choice.rung}" for name, choice in choices.items()))
     torch.manual_seed(seed)
     model = PretrainingModel(config, sentence_task=sentence_task, operations=build_operations(choices))
+    if not sentence_task:  # nothing reads the pooler then; a gradient of 0 would still let weight decay wear it away
+        model.encoder.pooler.requires_grad_(False)
     model.encoder.recompute(engine.activation_checkpointing)
     if engine.compile:
         model.encoder.compile_parts()

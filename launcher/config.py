@@ -45,13 +45,11 @@ class RunConfig:
             raise ValueError(f"data.pack.sequence_length: {longest} was given, it must be at most model.positions ({positions})")
         if self.schedule.short_fraction and short > longest:
             raise ValueError(f"schedule.short_length: {short} was given, it must be at most data.pack.sequence_length ({longest})")
-        task, mode, rows = self.data.sentence_task, self.data.pack.mode, self.engine.micro_batch_rows
+        task, mode = self.data.sentence_task, self.data.pack.mode
         if task != "none" and not mode.endswith("-pair"):
             raise ValueError(f"data.sentence_task: {task} was given, it needs data.pack.mode segment-pair or sentence-pair, not {mode}")
         if task != "none" and self.model.type_vocab < 2:
             raise ValueError(f"model.type_vocab: {self.model.type_vocab} was given, data.sentence_task {task} needs 2")
-        if rows is not None and rows > self.data.batch_rows:
-            raise ValueError(f"engine.micro_batch_rows: {rows} was given, it must be at most data.batch_rows ({self.data.batch_rows})")
 
 
 def preset_names() -> list[str]:

@@ -1,5 +1,6 @@
 """The start of torch.distributed under DeepSpeed, the same for every way of launching."""
 
+import logging
 import os
 import socket
 from datetime import timedelta
@@ -15,6 +16,7 @@ def start(place: Place, *, seconds: float) -> None:
         os.environ["DS_ACCELERATOR"] = "cpu"
     import deepspeed
 
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # Compiled at the first start, for 1 to 4 minutes, under a lock that a killed process leaves behind for ever. gloo does without.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.world_size), LOCAL_RANK=str(place.local_rank))

@@ -1,11 +1,28 @@
-"""The DeepSpeed engine's settings and the JSON files that stand for each ZeRO stage."""
+"""The DeepSpeed engine's settings, and the JSON that it is started with."""
 
 import json
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
+from remask.launcher.errors import UserError
+
 ZeroStage = Literal[0, 1, 2, 3]
+
+# What the run's config decides; a JSON that said it, too, would be a second truth.
+_FILLED = {
+    "train_batch_size": "data.batch_rows",
+    "train_micro_batch_size_per_gpu": "engine.micro_batch_tokens",
+    "gradient_accumulation_steps": "engine.micro_batch_tokens",
+    "gradient_clipping": "optimizer.clip_norm",
+    "optimizer": "optimizer",
+    "scheduler": "schedule",
+    "fp16": "engine.precision",
+    "bf16": "engine.precision",
+}
+# These lay out the shards in ways that our optimizer and checkpoints do not follow.
+_REFUSED_LAYOUTS = ("zero_hpz_partition_size", "mics_shard_size", "zenflow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,10 +31,14 @@ class EngineConfig:
 
     zero_stage: ZeroStage = 1
     """0 replicates all; 1 splits the optimizer's state over the devices, 2 also gradients, 3 also weights: less memory, more traffic."""
+    offload: bool = False
+    """With stage 3: weights and the optimizer's state rest in the host's memory; fits what else would not, and is much slower."""
+    ds_config: str | None = None
+    """Your own DeepSpeed JSON instead of the shipped one of the stage; it must not set what this config sets."""
     precision: Literal["fp32", "bf16", "fp16"] = "bf16"
     """Number format of the forward and backward pass; fp32 on CPU."""
-    micro_batch_rows: int | None = None
-    """Rows a device takes at once, None to find what fits; changes memory and speed, never the result's batch."""
+    micro_batch_tokens: int | None = None
+    """Tokens that a device takes at once, None to find what fits; changes memory and speed, never the result's batch."""
     activation_checkpointing: float = 0.0
     """Share of the layers whose activations are computed again in the backward pass: less memory, up to a third more time."""
     kernels: Literal["auto", "triton", "vendor", "torch"] = "auto"
@@ -25,21 +46,70 @@ class EngineConfig:
     the others pin our Triton kernels, NVIDIA's packages, or plain torch. Results agree within rounding."""
     compile: bool = False
     """torch.compile for the layers: fuses what stands between the matrix products on a GPU; the first step takes a minute or more."""
+    loader_threads: int = 1
+    """Threads that make batches ahead; 0 makes each when it is asked for."""
+    timeout_seconds: float = 600.0
+    """A rank that gives no sign of life for so long is named and the run ends."""
 
     def __post_init__(self) -> None:
-        if self.micro_batch_rows is not None and self.micro_batch_rows < 1:
-            raise ValueError(f"micro_batch_rows: {self.micro_batch_rows} was given, it must be at least 1, or null to find what fits")
+        if self.micro_batch_tokens is not None and self.micro_batch_tokens < 1:
+            raise ValueError(f"micro_batch_tokens: {self.micro_batch_tokens} was given, it must be at least 1, or null to find what fits")
         if not 0 <= self.activation_checkpointing <= 1:
             raise ValueError(f"activation_checkpointing: {self.activation_checkpointing} was given, it must be from 0 to 1")
-        if self.precision == "bf16" and self.zero_stage == 0:
-            # DeepSpeed 0.19.8 runs it through another optimizer wrapper: a loss gap of 0.07 after 12 steps.
+        if not 0 <= self.loader_threads <= 64:
+            raise ValueError(f"loader_threads: {self.loader_threads} was given, it must be from 0 to 64")
+        if not 1 <= self.timeout_seconds <= 86400:
+            raise ValueError(f"timeout_seconds: {self.timeout_seconds} was given, it must be from 1 to 86400")
+        if self.offload and self.zero_stage != 3:
+            raise ValueError(f"offload: true was given with zero_stage {self.zero_stage}; it needs zero_stage 3")
+        if self.precision != "fp32" and self.zero_stage == 0:
+            # DeepSpeed 0.19.8 runs bf16 there through another optimizer wrapper: a loss gap of 0.07 after 12 steps.
             raise ValueError(
-                "precision: bf16 was given with zero_stage 0, where DeepSpeed's losses drift; use zero_stage 1, 2 or 3, or fp32"
+                f"precision: {self.precision} was given with zero_stage 0, where DeepSpeed's losses drift; use zero_stage 1, 2 or 3, or fp32"
             )
 
 
-def read_ds_config(stage: ZeroStage) -> dict[str, Any]:
-    """The shipped DeepSpeed JSON of a stage, without what the launcher fills."""
-    text = resources.files("remask.ds_configs").joinpath(f"zero{stage}.json").read_text(encoding="utf-8")
-    config: dict[str, Any] = json.loads(text)
-    return config
+def read_ds_config(engine: EngineConfig) -> dict[str, Any]:
+    """The DeepSpeed JSON of a stage, shipped or the user's own, without what the launcher fills."""
+    if engine.ds_config is None:
+        name = f"zero{engine.zero_stage}{'-offload' if engine.offload else ''}.json"
+        shipped: dict[str, Any] = json.loads(resources.files("remask.ds_configs").joinpath(name).read_text(encoding="utf-8"))
+        return shipped
+    try:
+        own = json.loads(Path(engine.ds_config).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"engine.ds_config: {engine.ds_config}: cannot be read ({error}); copy one of ds_configs/ and edit it") from error
+    if not isinstance(own, dict) or not isinstance(own.get("zero_optimization"), dict):
+        raise UserError(f"engine.ds_config: {engine.ds_config}: has no zero_optimization; copy one of ds_configs/ and edit it")
+    _check_own(own, engine)
+    return own
+
+
+def fill_ds_config(engine: EngineConfig, *, batch_rows: int, clip_norm: float | None, world: int) -> dict[str, Any]:
+    """The JSON as DeepSpeed gets it. Micro-batches are cut by tokens, so DeepSpeed is told of each batch's last one instead of their number;
+    clipping is always said, for DeepSpeed clips at 1.0 when it is not."""
+    filled = read_ds_config(engine)
+    filled["train_batch_size"] = batch_rows
+    filled["train_micro_batch_size_per_gpu"] = batch_rows // world
+    filled["gradient_accumulation_steps"] = 1
+    filled["gradient_clipping"] = clip_norm or 0.0
+    if engine.precision != "fp32":
+        filled[engine.precision] = {"enabled": True}
+    return filled
+
+
+def _check_own(own: dict[str, Any], engine: EngineConfig) -> None:
+    where = f"engine.ds_config: {engine.ds_config}"
+    for key, ours in _FILLED.items():
+        if key in own:
+            raise UserError(f"{where}: sets {key}, which the run's config says ({ours}); remove it from the JSON")
+    zero = own["zero_optimization"]
+    if zero.get("stage") != engine.zero_stage:
+        raise UserError(f"{where}: has stage {zero.get('stage')}, engine.zero_stage is {engine.zero_stage}; make them equal")
+    for key in _REFUSED_LAYOUTS:
+        if zero.get(key):
+            raise UserError(f"{where}: sets {key}, which remask's optimizer and checkpoints do not follow; remove it")
+    for key in ("offload_optimizer", "offload_param"):
+        device = zero.get(key, {}).get("device", "none")
+        if device != "none" and (engine.zero_stage != 3 or device != "cpu"):
+            raise UserError(f"{where}: {key} to {device!r}; only stage 3 offloads here, and only to cpu")

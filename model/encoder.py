@@ -52,7 +52,10 @@ class Encoder(nn.Module):
         if len(ids) != len(order):
             raise ValueError(f"ids: {len(ids)} tokens were given, the offsets end at {len(order)}")
         hidden: Tensor = self.embeddings(ids[order], packing.positions, None if segments is None else segments[order])
-        return hidden, self._norm_before(0).normalise(hidden) if self.config.norm == "pre" else hidden
+        if self.config.norm == "pre":
+            hidden, normed = self._norm_before(0)(None, hidden)
+            return hidden, normed
+        return hidden, hidden
 
     def apply_layer(self, layer: int, hidden: Tensor, normed: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
         """Sums and what the next part reads of them, (tokens, hidden) each, by the weights that the layer map gives this layer.
@@ -133,12 +136,11 @@ class AddNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.hidden))
         self.eps, self.rate, self.operations = config.norm_eps, config.dropout, operations
 
-    def forward(self, added: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """(tokens, hidden) each -> the new sum, and that normalised."""
+    def forward(self, added: Tensor | None, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """(tokens, hidden) each, nothing added before the first part -> the new sum, and that normalised."""
+        if added is None:
+            return hidden, functional.layer_norm(hidden, self.weight.shape, self.weight, self.bias, self.eps)
         return self.operations.add_norm(added, hidden, self.weight, self.bias, self.eps, self.rate if self.training else 0.0)
-
-    def normalise(self, hidden: Tensor) -> Tensor:
-        return functional.layer_norm(hidden, self.weight.shape, self.weight, self.bias, self.eps)
 
 
 class LinearGelu(nn.Linear):
