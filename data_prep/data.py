@@ -12,6 +12,8 @@ class DataConfig:
 
     sets: tuple[str, ...] = ()
     """Folders that remask prep has made."""
+    short_sets: tuple[str, ...] = ()
+    """Folders of the same corpus packed at schedule.short_length, for a first phase of short rows."""
     weights: tuple[float, ...] = ()
     """How often rows of each set come, in proportion; empty: one set, or all alike. Each set has epochs of its own."""
     pack: PackConfig = field(default_factory=PackConfig)

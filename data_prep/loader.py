@@ -88,34 +88,37 @@ class Loader:
 
     def batches(self, position: int = 0, workers: int = 1, ahead: int = 4) -> Iterator[Batch]:
         """Batch after batch from a stream position on, without end, made ahead by threads; without workers each is made when asked for."""
-        return self.prepared(lambda batch: batch, position, workers, ahead)
+        return self.prepared(lambda batch: batch, self.windows(position), workers, ahead)
 
     def tensors(self, position: int = 0, workers: int = 1, ahead: int = 4) -> Iterator[dict[str, Any]]:
         """The same as torch tensors; where there is a GPU, in pinned memory, which the threads fill."""
         import torch
 
         pin = torch.cuda.is_available()
-        return self.prepared(lambda batch: batch.tensors(pin), position, workers, ahead)
+        return self.prepared(lambda batch: batch.tensors(pin), self.windows(position), workers, ahead)
 
-    def prepared(self, prepare: Callable[[Batch], T], position: int, workers: int, ahead: int) -> Iterator[T]:
-        """Batches, each after `prepare`, which runs in the threads, too."""
+    def windows(self, position: int) -> Iterator[tuple[int, int]]:
+        """Begin and rows of global batches of one size, one behind the other."""
+        return ((start, self.batch_rows) for start in count(position, self.batch_rows))
+
+    def prepared(self, prepare: Callable[[Batch], T], windows: Iterator[tuple[int, int]], workers: int, ahead: int) -> Iterator[T]:
+        """The global batches that begin at stream positions and have so many rows, each after `prepare`, which runs in the threads, too."""
         if workers < 0:
             raise ValueError(f"workers: {workers} was given, it must be at least 0")
 
-        def make(start: int) -> T:
-            return prepare(self.batch(start))
+        def make(window: tuple[int, int]) -> T:
+            return prepare(self.batch(*window))
 
-        starts = count(position, self.batch_rows)
         with ThreadPoolExecutor(max(workers, 1), thread_name_prefix="batches") as pool:
             try:
-                waiting: deque[Future[T]] = deque(pool.submit(make, next(starts)) for _ in range(max(ahead, workers) if workers else 0))
+                waiting: deque[Future[T]] = deque(pool.submit(make, next(windows)) for _ in range(max(ahead, workers) if workers else 0))
                 while True:
                     begin = time.perf_counter()
-                    made = waiting.popleft().result() if workers else make(next(starts))
+                    made = waiting.popleft().result() if workers else make(next(windows))
                     self.waits.seconds += time.perf_counter() - begin
                     self.waits.batches += 1
                     if workers:
-                        waiting.append(pool.submit(make, next(starts)))
+                        waiting.append(pool.submit(make, next(windows)))
                     yield made
             finally:
                 pool.shutdown(cancel_futures=True)

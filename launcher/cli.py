@@ -9,7 +9,20 @@ from contextlib import suppress
 from importlib.metadata import version
 
 from remask.data_prep.errors import InputError
-from remask.launcher import bench, demo, doctor, export, import_model, inspect_masks, logs, prep, ranks, show_presets, train_tokenizer
+from remask.launcher import (
+    bench,
+    demo,
+    doctor,
+    export,
+    import_model,
+    inspect_masks,
+    logs,
+    prep,
+    ranks,
+    show_presets,
+    train,
+    train_tokenizer,
+)
 from remask.launcher.decode import nearest
 
 Verb = Callable[[Sequence[str]], int]
@@ -24,6 +37,7 @@ VERBS: dict[str, Verb] = {
     "prep": prep.main,
     "presets": show_presets.main,
     "tokenizer": train_tokenizer.main,
+    "train": train.main,
 }
 
 _ALL_RANKS = "--log-all-ranks"
@@ -107,7 +121,8 @@ def _terminate(*_: object) -> None:
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(f"error: {sentence}", file=sys.stderr)
+    rank = ranks.place_of(os.environ).rank
+    print(f"{f'[rank {rank}] ' if rank else ''}error: {sentence}", file=sys.stderr)
     return code
 
 

@@ -14,6 +14,7 @@ from remask.launcher.checkpoint import CheckpointConfig
 from remask.launcher.decode import decode, encode, join, nearest
 from remask.launcher.engine import EngineConfig
 from remask.launcher.errors import UserError
+from remask.launcher.guard import GuardConfig
 from remask.launcher.metrics import MetricsConfig
 from remask.launcher.optimizer import OptimizerConfig
 from remask.launcher.schedule import ScheduleConfig
@@ -34,6 +35,7 @@ class RunConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
@@ -45,6 +47,8 @@ class RunConfig:
             raise ValueError(f"data.pack.sequence_length: {longest} was given, it must be at most model.positions ({positions})")
         if self.schedule.short_fraction and short > longest:
             raise ValueError(f"schedule.short_length: {short} was given, it must be at most data.pack.sequence_length ({longest})")
+        if self.data.short_sets and not self.schedule.short_fraction:
+            raise ValueError("data.short_sets: given without schedule.short_fraction, which says how long to train on them")
         task, mode = self.data.sentence_task, self.data.pack.mode
         if task != "none" and not mode.endswith("-pair"):
             raise ValueError(f"data.sentence_task: {task} was given, it needs data.pack.mode segment-pair or sentence-pair, not {mode}")

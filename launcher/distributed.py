@@ -3,8 +3,10 @@
 import logging
 import os
 import socket
+import subprocess
 from datetime import timedelta
 
+from remask.launcher.errors import UserError
 from remask.launcher.ranks import Place
 
 
@@ -12,7 +14,9 @@ def start(place: Place, *, seconds: float) -> None:
     """Join the process group named by MASTER_ADDR and MASTER_PORT; gives up after `seconds`."""
     import torch
 
-    if not torch.cuda.is_available():
+    if torch.cuda.is_available():
+        torch.cuda.set_device(place.local_rank)
+    else:
         os.environ["DS_ACCELERATOR"] = "cpu"
     import deepspeed
 
@@ -22,6 +26,43 @@ def start(place: Place, *, seconds: float) -> None:
     os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.world_size), LOCAL_RANK=str(place.local_rank))
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, timeout=timedelta(seconds=seconds), verbose=False)
+
+
+def meet(place: Place) -> None:
+    """Say where the ranks meet, if whoever started them did not: MASTER_ADDR and MASTER_PORT."""
+    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
+        return
+    if place.world_size == 1:
+        address, port = "127.0.0.1", free_port()
+    elif "OMPI_COMM_WORLD_RANK" in os.environ:
+        address, port = _meet_by_mpi()
+    elif "SLURM_JOB_ID" in os.environ:
+        address, port = _meet_by_slurm()
+    else:
+        raise UserError(
+            f"MASTER_ADDR and MASTER_PORT: not set for {place.world_size} ranks; start them by torchrun, deepspeed, srun or mpirun"
+        )
+    os.environ.update(MASTER_ADDR=os.environ.get("MASTER_ADDR", address), MASTER_PORT=os.environ.get("MASTER_PORT", str(port)))
+
+
+def _meet_by_mpi() -> tuple[str, int]:
+    """At rank 0's machine, at a port that is free there now."""
+    from remask.data_prep.mpi import load_mpi
+
+    world = load_mpi().COMM_WORLD
+    hosts = world.allgather(socket.gethostname())
+    where: tuple[str, int] = world.bcast(("127.0.0.1" if len(set(hosts)) == 1 else hosts[0], free_port()))
+    return where
+
+
+def _meet_by_slurm() -> tuple[str, int]:
+    """At the step's first machine, at a port that follows from the job's number: nobody has to ask anybody."""
+    nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ["SLURM_JOB_NODELIST"]
+    told = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=False)
+    if told.returncode or not told.stdout.split():
+        raise UserError(f"SLURM_STEP_NODELIST: {nodes!r}: scontrol does not know its machines; set MASTER_ADDR and MASTER_PORT yourself")
+    number = int(os.environ["SLURM_JOB_ID"]) * 31 + int(os.environ.get("SLURM_STEP_ID", "0"))
+    return told.stdout.split()[0], 20000 + number % 20000
 
 
 def free_port() -> int:

@@ -65,7 +65,7 @@ class EngineConfig:
         if self.precision != "fp32" and self.zero_stage == 0:
             # DeepSpeed 0.19.8 runs bf16 there through another optimizer wrapper: a loss gap of 0.07 after 12 steps.
             raise ValueError(
-                f"precision: {self.precision} was given with zero_stage 0, where DeepSpeed's losses drift; use zero_stage 1, 2 or 3, or fp32"
+                f"precision: {self.precision} was given with zero_stage 0, where DeepSpeed drifts; use zero_stage 1, 2 or 3, or fp32"
             )
 
 
@@ -86,8 +86,8 @@ def read_ds_config(engine: EngineConfig) -> dict[str, Any]:
 
 
 def fill_ds_config(engine: EngineConfig, *, batch_rows: int, clip_norm: float | None, world: int) -> dict[str, Any]:
-    """The JSON as DeepSpeed gets it. Micro-batches are cut by tokens, so DeepSpeed is told of each batch's last one instead of their number;
-    clipping is always said, for DeepSpeed clips at 1.0 when it is not."""
+    """The JSON as DeepSpeed gets it. Micro-batches are cut by tokens, so DeepSpeed is told which is a batch's last one, not how many there
+    are; clipping is always said, for DeepSpeed clips at 1.0 when it is not."""
     filled = read_ds_config(engine)
     filled["train_batch_size"] = batch_rows
     filled["train_micro_batch_size_per_gpu"] = batch_rows // world

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _ABOUT, _WEIGHTS, _TOKENIZER = "model.json", "model.safetensors", "tokenizer.json"
 _FILES = (_ABOUT, _WEIGHTS, _TOKENIZER)
-_CHECKPOINTS = "checkpoints"
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +66,17 @@ class StoredModel:
 
 def write_model(folder: Path, model: StoredModel) -> None:
     """The folder appears whole or not at all; an existing one is not overwritten."""
-    about = {"format": _FORMAT, "model": encode(model.config), "sentence_task": model.sentence_task, "record": model.record}
     with appearing(folder) as partial:
-        write_weights(partial / _WEIGHTS, model.state)
-        (partial / _ABOUT).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        (partial / _TOKENIZER).write_text(model.vocabulary.text, encoding="utf-8")
+        write_model_files(partial, model)
         seal(partial)
+
+
+def write_model_files(folder: Path, model: StoredModel) -> None:
+    """Into a folder that the caller seals."""
+    about = {"format": _FORMAT, "model": encode(model.config), "sentence_task": model.sentence_task, "record": model.record}
+    write_weights(folder / _WEIGHTS, model.state)
+    (folder / _ABOUT).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / _TOKENIZER).write_text(model.vocabulary.text, encoding="utf-8")
 
 
 def write_weights(file: Path, weights: "Mapping[str, Tensor]") -> None:
@@ -109,13 +114,13 @@ def read_model(folder: Path) -> StoredModel:
 
 def _find_whole(folder: Path) -> Path:
     """The folder itself, or of a run the newest checkpoint by name; one that is not whole is passed over."""
-    if not (folder / _CHECKPOINTS).is_dir():
+    if not (folder / CHECKPOINTS).is_dir():
         if not (folder / SEAL).is_file():
-            raise UserError(f"{folder}: neither a run nor a checkpoint (no {_CHECKPOINTS}, no {SEAL}); give a folder that remask made")
+            raise UserError(f"{folder}: neither a run nor a checkpoint (no {CHECKPOINTS}, no {SEAL}); give a folder that remask made")
         check_seal(folder, _FILES)
         return folder
     reasons = []
-    for checkpoint in sorted((folder / _CHECKPOINTS).iterdir(), reverse=True):
+    for checkpoint in sorted((folder / CHECKPOINTS).glob("step-*"), reverse=True):
         try:
             check_seal(checkpoint, _FILES)
             return checkpoint

@@ -30,7 +30,7 @@ def parse(options: type[T], args: Sequence[str], verb: str) -> T:
 
 def parse_with_config(options: type[T], args: Sequence[str], verb: str, preset: str) -> tuple[T, RunConfig]:
     """The options of a verb, and the config of its `--preset` with the overrides applied."""
-    own, overrides = split_overrides(args)
+    own, overrides = split_overrides(args, _flags(options))
     asks_for_help = "--help" in own or "-h" in own  # then the page is shown, whatever else is wrong
     config = load(preset) if asks_for_help else load(_last_value("--preset", own, preset), overrides)
     flat = tyro.conf.arg(name="")  # --model.layers rather than --config.model.layers
@@ -40,15 +40,15 @@ def parse_with_config(options: type[T], args: Sequence[str], verb: str, preset: 
     return cast(T, _run_tyro(both, own, verb, cleandoc(options.__doc__ or ""), _flags(options)).options), config
 
 
-def split_overrides(args: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """The verb's own arguments, and the overrides as a nested mapping of plain values."""
+def split_overrides(args: Sequence[str], flags: Sequence[str] = ()) -> tuple[list[str], dict[str, Any]]:
+    """The verb's own arguments, `flags` among them, and the overrides as a nested mapping of plain values."""
     own: list[str] = []
     overrides: dict[str, Any] = {}
     rest = list(args)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
         path = name.removeprefix("--").replace("-", "_").split(".")
-        if not name.startswith("--") or (len(path) == 1 and path[0] not in _SECTIONS):
+        if not name.startswith("--") or (len(path) == 1 and (path[0] not in _SECTIONS or name in flags)):
             own.append(f"{name}{equals}{value}")
             continue
         values = [value] if equals else []

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,10 +23,10 @@ def appearing(folder: Path) -> Iterator[Path]:
         partial.mkdir()
         yield partial
         for path in [*partial.rglob("*"), partial]:
-            _sync(path)
+            sync(path)
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder or make room") from error
     finally:
@@ -42,7 +42,8 @@ def refuse_existing(folder: Path) -> None:
         raise UserError(f"{folder} exists and is not overwritten; choose another name or remove it")
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file or a folder's entries are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -50,9 +51,10 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def seal(folder: Path) -> None:
-    """Write down the digest of every file in the folder."""
-    digests = {path.name: hash_of(path) for path in sorted(folder.iterdir()) if path.name != SEAL}
+def seal(folder: Path, known: Mapping[str, str] | None = None) -> None:
+    """Write down the digest of every file in the folder; those that are `known` are not read again."""
+    known = known or {}
+    digests = {path.name: known.get(path.name) or hash_of(path) for path in sorted(folder.iterdir()) if path.name != SEAL}
     (folder / SEAL).write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,6 +1,7 @@
 """DeepSpeed's engine around a model: the forward and backward passes of micro-batches, and one optimizer step for all of them."""
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ class Engine:
         names = {weight: name for name, weight in model.named_parameters() if weight.requires_grad}
         groups = parameter_groups([(name, weight) for weight, name in names.items()], config.optimizer)
         # What is offloaded is stepped on the host.
-        machine, pin = (_HOST, "torch") if config.engine.offload else (look_around(), config.engine.kernels)
-        choice = choose_kernels(machine, pin)[config.optimizer.name]
+        choices = choose_kernels(_HOST) if config.engine.offload else choose_kernels(look_around(), config.engine.kernels)
+        choice = choices[config.optimizer.name]
         self.optimizer = ShardedOptimizer([{**group, "names": None} for group in groups], config.optimizer, choice)
         if self.stage == 3:
             _tell_who_reads(model)
@@ -96,23 +97,35 @@ class Engine:
         norm = torch.nn.utils.get_total_norm(gradients)
         return float(norm) if torch.isfinite(norm) else float("inf")
 
-    @property
-    def loss_scale(self) -> float:
-        """With fp16: what the loss is multiplied by so that small gradients are not lost."""
-        return float(getattr(self._engine.optimizer, "loss_scale", 1.0))
+    def loss_scaler(self) -> dict[str, Any]:
+        """With fp16: what the loss is multiplied by so that small gradients are not lost, and when that changes."""
+        if self.config.engine.precision != "fp16":
+            return {}
+        return {name: value for name, value in vars(self._engine.optimizer.loss_scaler).items() if isinstance(value, (int, float))}
+
+    def set_loss_scaler(self, settings: dict[str, Any]) -> None:
+        """As `loss_scaler` told it."""
+        if settings:
+            vars(self._engine.optimizer.loss_scaler).update(settings)
 
     @contextmanager
-    def evaluating(self) -> Iterator[PretrainingModel]:
-        """The model without dropout and gradients; at stage 3 with its weights gathered."""
-        import deepspeed
-
+    def evaluating(self) -> Iterator[None]:
+        """Without dropout and gradients. At stage 3 all ranks must still make the same calls."""
         self._engine.eval()
-        gathered = deepspeed.zero.GatheredParameters(list(self.model.parameters()), enabled=self.stage == 3)
         try:
-            with torch.no_grad(), gathered:
-                yield self.model
+            with torch.no_grad():
+                yield
         finally:
             self._engine.train()
+
+    def score(self, micro_batch: dict[str, Tensor]) -> Tensor:
+        """Scores over the vocabulary at the positions, on every rank the same call."""
+        import deepspeed
+
+        head, words = self.model.masked_tokens, self.model.encoder.embeddings.words
+        with deepspeed.zero.GatheredParameters([head.bias, words.weight], enabled=self.stage == 3):
+            scores, _ = self.model.score(**{name: values.to(self.device) for name, values in micro_batch.items()})
+            return scores.float().cpu()
 
     def whole_weights(self) -> dict[str, Tensor]:
         """The fp32 weights, on rank 0; elsewhere nothing. Each is put together from its segments, bit by bit."""
@@ -121,9 +134,9 @@ class Engine:
         for segment in (segment for shard in self.shards for segment in shard.segments):
             mine.setdefault(segment.name, []).append(segment)
         for name, weight in self.weights.items():
-            size, shape = (weight.ds_numel, weight.ds_shape) if self.stage == 3 else (weight.numel(), weight.shape)
+            shape = weight.ds_shape if self.stage == 3 else weight.shape  # type: ignore[attr-defined]
             device = self.shards[0].flat.device
-            whole = torch.zeros(size, dtype=torch.float32, device=device)
+            whole = torch.zeros(math.prod(shape), dtype=torch.float32, device=device)
             for segment in mine.get(name, []):
                 whole[segment.begin : segment.end] = segment.values
             if self.stage > 0 and self.place.world_size > 1:

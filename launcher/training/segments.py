@@ -41,7 +41,7 @@ class Shard:
 
 
 def find_shards(engine: Any, names: Mapping[Parameter, str], rank: int) -> list[Shard]:
-    """Of a DeepSpeed engine. RuntimeError if a segment is not what the weight of its name holds: DeepSpeed would have changed its layout."""
+    """Of a DeepSpeed engine. RuntimeError if a segment is not what its weight holds: DeepSpeed has changed its layout."""
     stage = engine.zero_optimization_stage()
     find = {0: _whole_weights, 1: _of_flat_groups, 2: _of_flat_groups, 3: _of_sub_groups}[stage]
     shards = list(find(engine, names, rank))

@@ -41,7 +41,6 @@ class ShardedOptimizer(Optimizer):
         self.may_step: Callable[[], bool] = lambda: True
         self._base_rates = [group["lr"] for group in self.param_groups]
         self._attached: dict[Tensor, _Attached] = {}
-        self._stepping: _Attached | None = None
 
     def attach(self, shards: Sequence[Shard], sharded: bool) -> None:
         """After DeepSpeed has cut the weights. `sharded` if other ranks hold other parts."""
@@ -76,11 +75,12 @@ class ShardedOptimizer(Optimizer):
 
     def _step_shard(self, attached: _Attached, rate: float) -> None:
         gradient = attached.shard.flat.grad
-        assert gradient is not None, "DeepSpeed steps a shard without a gradient"
+        if gradient is None:
+            raise RuntimeError(f"DeepSpeed steps {attached.shard.names[0]} without a gradient")
         for segment in attached.shard.segments:
             segment.values.grad = gradient.view(-1)[segment.at : segment.at + len(segment.values)]
         attached.group["lr"] = rate
-        self._stepping = attached
+        self._stepping = attached.shard
         self._inner.param_groups = [attached.group]
         if attached.shard.segments:
             self._inner.step()
@@ -93,8 +93,7 @@ class ShardedOptimizer(Optimizer):
         """Squared norms of this rank's segments (segments, 2) -> of the whole weights that they are parts of."""
         import torch.distributed
 
-        assert self._stepping is not None
-        shard = self._stepping.shard
+        shard = self._stepping
         places = {name: place for place, name in enumerate(shard.names)}
         rows = torch.tensor([places[segment.name] for segment in shard.segments], dtype=torch.int64, device=norms.device)
         whole = torch.zeros(len(shard.names), 2, dtype=norms.dtype, device=norms.device)

@@ -1,6 +1,6 @@
 """Run by every rank: our engine against a plain torch loop over many combinations, in one process group; rank 0 prints what differs.
 
-    python matrix.py '{"worlds": …}' with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set
+python matrix.py '{"worlds": …}' with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set
 """
 
 import json
@@ -21,6 +21,7 @@ from remask.launcher.training.engine import Engine
 from remask.model.optimizers import Lamb
 
 STEPS, ROWS, VOCABULARY = 20, 8, 600
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def batch_of(step: int) -> list[dict[str, Tensor]]:
@@ -105,7 +106,7 @@ def train_by_engine(config: RunConfig, accumulation: int, place: ranks.Place) ->
 
 def cell_config(preset: str, sharing: str, stage: int, checkpointing: float, optimizer: str, ds_config: str | None) -> RunConfig:
     overrides: dict[str, Any] = {
-        "model": {"vocab_size": VOCABULARY, "sharing": sharing, "dropout": 0.0, "attention_dropout": 0.0, "hidden": 64, "heads": 2, "ffn": 128},
+        "model": {"vocab_size": VOCABULARY, "sharing": sharing, "hidden": 64, "heads": 2, "ffn": 128} | NO_DROPOUT,
         "optimizer": {"name": optimizer, "lr": 1e-3 if optimizer == "adamw" else 5e-3, "clip_norm": 1.0},
         "engine": {"zero_stage": stage, "activation_checkpointing": checkpointing, "ds_config": ds_config},
         "data": {"batch_rows": ROWS},
@@ -135,7 +136,7 @@ def main() -> None:
                 "weights": max(float((weights[name] - our_weights[name]).abs().max()) for name in weights),
                 "moved": losses[0] - losses[-1],
             }
-            print("CELL", json.dumps(found), flush=True)
+            sys.stdout.write(f"CELL {json.dumps(found)}\n")
 
 
 if __name__ == "__main__":

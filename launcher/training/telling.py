@@ -1,0 +1,117 @@
+"""The steps between two lines of metrics, and what is told of them."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from remask.launcher.device import Device
+from remask.launcher.ranks import Place
+from remask.launcher.schedule import ScheduleConfig
+from remask.launcher.training.state import RunState, SinceLastLine
+from remask.launcher.training.step_batch import StepBatch
+from remask.launcher.training.traffic import Traffic
+
+
+@dataclass(kw_only=True)
+class Window:
+    """Steps since the last line. What is told of the training itself lies in the run's state, so that a resumed run tells the same; what is
+    told of speed is this start's, without the time of evaluations and saves."""
+
+    place: Place
+    device: Device
+    traffic: Traffic
+    waited: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+    _timed_steps: int = 0
+    _timed_tokens: int = 0
+    _flops: int = 0
+    _norm: float = 0.0
+    _rate: float = 0.0
+    _bytes: dict[str, int] = field(default_factory=dict)
+    _first_seen: tuple[float, float] | None = None
+    """Time and share of the budget at this start's first line, which the time to go is reckoned from."""
+
+    def pause(self) -> float:
+        return time.monotonic()
+
+    def resume(self, paused: float) -> None:
+        """What was done since the pause does not count as training."""
+        self._began += time.monotonic() - paused
+
+    def add(self, batch: StepBatch, rows: int, tokens: int, state: RunState, losses: dict[str, float], norm: float, rate: float) -> None:
+        """A step, which begins at the state's position."""
+        told = state.since_last_line
+        if told.steps == 0:
+            told.position = state.position
+        told.steps += 1
+        told.rows += rows
+        for name, loss in losses.items():
+            told.losses[name] = told.losses.get(name, 0.0) + loss
+        self._timed_steps += 1
+        self._timed_tokens += tokens
+        self._flops += batch.flops
+        self._norm, self._rate = norm, rate
+
+    def close(self, schedule: ScheduleConfig, state: RunState) -> tuple[dict[str, Any], str, dict[str, float]]:
+        """The record, the sentence for the terminal and the scalars for TensorBoard; the next steps are counted anew."""
+        seconds, told = max(time.monotonic() - self._began, 1e-9), state.since_last_line
+        losses = {name: loss / told.steps for name, loss in told.losses.items()}
+        mfu = self._flops / seconds / self.device.peak_flops if self.device.peak_flops else 0.0
+        bytes_now = dict(self.traffic.payload_bytes)
+        moved = {name: round((amount - self._bytes.get(name, 0)) / max(self._timed_steps, 1)) for name, amount in bytes_now.items()}
+        moved = {name: amount for name, amount in moved.items() if amount}
+        record: dict[str, Any] = {
+            "step": state.step,
+            "kind": "training",
+            "steps": told.steps,
+            "position": told.position,
+            "rows": told.rows,
+            "loss": sum(losses.values()),
+            "losses": losses,
+            "lr": self._rate,
+            "gradient_norm": self._norm,
+            "tokens": state.tokens,
+            "tokens_per_s": self._timed_tokens / seconds,
+            "mfu": mfu,
+            "data_wait": self.waited / seconds,
+            "seconds": seconds,
+            "bytes_per_step": moved,
+        }
+        scalars: dict[str, float] = {
+            "train/loss": record["loss"],
+            **{f"train/{name}": loss for name, loss in losses.items()},
+            "train/lr": self._rate,
+        }
+        scalars |= {"train/gradient_norm": self._norm, "speed/tokens_per_s": record["tokens_per_s"], "speed/mfu": mfu}
+        scalars |= {"speed/data_wait": record["data_wait"], **{f"bytes_per_step/{name}": amount for name, amount in moved.items()}}
+        sentence = self._sentence(record, schedule, state)
+        self._bytes, state.since_last_line = bytes_now, SinceLastLine()
+        self._timed_steps = self._timed_tokens = self._flops = 0
+        self.waited, self._began = 0.0, time.monotonic()
+        return record, sentence, scalars
+
+    def _sentence(self, record: dict[str, Any], schedule: ScheduleConfig, state: RunState) -> str:
+        done = schedule.done_at(state.step, state.tokens, state.seconds)
+        if self._first_seen is None:
+            self._first_seen = (time.monotonic() - record["seconds"], done - self._timed_steps / schedule.steps)
+        since, share = self._first_seen
+        left = (1 - done) * (time.monotonic() - since) / max(done - share, 1e-12)
+        parts = ", ".join(f"{name.replace('_', ' ')} {loss:.4f}" for name, loss in record["losses"].items())
+        moved = ", ".join(f"{name} {_size(amount)}" for name, amount in record["bytes_per_step"].items()) or "nothing"
+        return (
+            f"step {state.step:,} ({done:.1%}): loss {record['loss']:.4f} ({parts}), lr {record['lr']:.2e}, "
+            f"gradient norm {record['gradient_norm']:.2f}, {record['tokens_per_s']:,.0f} tokens/s, MFU {record['mfu']:.1%}, "
+            f"data wait {record['data_wait']:.1%}, sent a step: {moved}, {_clock(left)} to go"
+        )
+
+
+def _size(amount: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if amount >= size:
+            return f"{amount / size:.1f} {unit}"
+    return f"{amount} B"
+
+
+def _clock(seconds: float) -> str:
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    return f"{hours} h {minutes % 60:02d} min" if hours else f"{minutes} min {int(seconds) % 60:02d} s" if minutes else f"{seconds:.0f} s"
