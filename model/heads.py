@@ -71,7 +71,7 @@ class PretrainingModel(nn.Module):
         documents: Tensor | None = None,
     ) -> dict[str, Loss]:
         """Losses by part: `masked_tokens` of targets (targets,) at positions (targets,), and with labels (rows,) `sentence`."""
-        at_positions, at_first = self._encode(ids, offsets, positions, segments, documents)
+        at_positions, at_first = self.encode(ids, offsets, positions, segments, documents)
         losses: dict[str, Loss] = {"masked_tokens": self.masked_tokens(at_positions, self.encoder.embeddings.words.weight, targets)}
         if self.sentence is not None and labels is not None:
             losses["sentence"] = sentence_loss(self.sentence(self.encoder.pool(at_first)), labels)
@@ -81,11 +81,11 @@ class PretrainingModel(nn.Module):
         self, ids: Tensor, offsets: Tensor, positions: Tensor, segments: Tensor | None = None, documents: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Scores at the positions (positions, vocabulary), and of the sentence task (rows, 2)."""
-        at_positions, at_first = self._encode(ids, offsets, positions, segments, documents)
+        at_positions, at_first = self.encode(ids, offsets, positions, segments, documents)
         scores = self.masked_tokens.score(at_positions, self.encoder.embeddings.words.weight)
         return scores, None if self.sentence is None else self.sentence(self.encoder.pool(at_first))
 
-    def _encode(
+    def encode(
         self, ids: Tensor, offsets: Tensor, positions: Tensor, segments: Tensor | None, documents: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Hidden states at the positions, and at the first token of each row."""

@@ -122,10 +122,11 @@ class Engine:
         """Scores over the vocabulary at the positions, on every rank the same call."""
         import deepspeed
 
-        head, words = self.model.masked_tokens, self.model.encoder.embeddings.words
-        with deepspeed.zero.GatheredParameters([head.bias, words.weight], enabled=self.stage == 3):
-            scores, _ = self.model.score(**{name: values.to(self.device) for name, values in micro_batch.items()})
-            return scores.float().cpu()
+        arguments = {name: values.to(self.device) for name, values in micro_batch.items()}
+        hidden, _ = self.model.encode(**arguments, segments=None, documents=None)
+        head, words = self.model.masked_tokens, self.model.encoder.embeddings.words.weight
+        with deepspeed.zero.GatheredParameters([head.bias, words], enabled=self.stage == 3):
+            return head.score(hidden, words).float().cpu()
 
     def whole_weights(self) -> dict[str, Tensor]:
         """The fp32 weights, on rank 0; elsewhere nothing. Each is put together from its segments, bit by bit."""

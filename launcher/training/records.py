@@ -21,6 +21,10 @@ class Records:
         self.file = run / "metrics" / f"rank-{place.rank:05d}.jsonl"
         self.file.parent.mkdir(parents=True, exist_ok=True)
         _trim(self.file, resumed_step)
+        if place.rank == 0:  # a rank that is no more cannot do it itself
+            for file in self.file.parent.glob("rank-*.jsonl"):
+                if int(file.stem.removeprefix("rank-")) >= place.world_size:
+                    _trim(file, resumed_step)
         self._closing = ExitStack()
         self._stream = self._closing.enter_context(self.file.open("a", encoding="utf-8"))
         self._board: Any = None

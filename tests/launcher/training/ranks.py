@@ -1,0 +1,82 @@
+"""Starts the ranks of a real run, as a launcher would, and reads what it left."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from conftest import REMASK
+
+from remask.launcher.distributed import free_port
+
+
+def start(world: int, *args: str, before: Callable[[], None] | None = None) -> list["subprocess.Popen[str]"]:
+    """The processes, rank by rank, with their output in pipes."""
+    shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [
+        subprocess.Popen(
+            [REMASK, "train", *args],
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=before,  # noqa: PLW1509 (no threads here)
+        )
+        for rank in range(world)
+    ]
+
+
+def wait(processes: list["subprocess.Popen[str]"], seconds: float = 200) -> tuple[list[int], str]:
+    """Exit codes and all that was said; nothing is left running."""
+    try:
+        said = "".join(process.communicate(timeout=seconds)[0] for process in processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return [process.returncode for process in processes], said
+
+
+def train(world: int, *args: str) -> str:
+    """A run that must end well; what it said."""
+    codes, said = wait(start(world, *args))
+    assert codes == [0] * world, said[-4000:]
+    assert "Traceback" not in said
+    return said
+
+
+def records(run: Path, kind: str, rank: int = 0) -> list[dict[str, Any]]:
+    lines = (run / "metrics" / f"rank-{rank:05d}.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+def losses(run: Path) -> list[tuple[int, float]]:
+    return [(record["step"], record["loss"]) for record in records(run, "training")]
+
+
+def digests(run: Path, world: int) -> dict[int, dict[str, str]]:
+    """Step -> stream position -> hash of the row there, over all ranks."""
+    found: dict[int, dict[str, str]] = {}
+    for rank in range(world):
+        for record in records(run, "rows", rank):
+            step = found.setdefault(record["step"], {})
+            assert not set(step) & set(record["digests"]), "two ranks had one row"
+            step |= record["digests"]
+    return found
+
+
+def end_of(run: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((run / "end.json").read_text())
+    return told
+
+
+def keep_only(run: Path, *steps: int) -> None:
+    """As if the run had been killed after the last of these checkpoints."""
+    import shutil
+
+    for folder in (run / "checkpoints").glob("step-*"):
+        if int(folder.name.removeprefix("step-")) not in steps:
+            shutil.rmtree(folder)
+    (run / "end.json").unlink(missing_ok=True)

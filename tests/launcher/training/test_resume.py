@@ -1,0 +1,92 @@
+"""Real runs of several ranks: what is interrupted goes on exactly, with any number of ranks."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from launcher.training.ranks import digests, end_of, keep_only, losses, records, train
+
+from remask.launcher.sealed import seal
+
+pytestmark = pytest.mark.dist
+
+
+def run_args(recipe: str, shards: Path, run: Path, *more: str) -> list[str]:
+    return ["--preset", recipe, "--data", str(shards), "--out", str(run), *more]
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_resumed_run_is_bit_exact(stage: int, recipe: str, shards: Path, tmp_path: Path) -> None:
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    args = ["--engine.zero-stage", str(stage), "--metrics.log-every-steps", "3"]
+    train(2, *run_args(recipe, shards, whole, *args))
+    assert [path.name for path in sorted((whole / "checkpoints").iterdir())] == [f"step-{step:08d}" for step in (13, 26, 39, 40)]
+    shutil.copytree(whole, resumed)
+    keep_only(resumed, 13)
+    said = train(2, *run_args(recipe, shards, resumed, *args))
+    assert "resumed at step 13" in said
+    log = losses(whole)
+    assert len(log) == 14 and log[-1][1] < log[0][1] - 0.2 and log == losses(resumed)
+    assert [r["validation/perplexity"] for r in records(whole, "evaluation")] == [
+        r["validation/perplexity"] for r in records(resumed, "evaluation")
+    ]
+    seen = digests(whole, 2)
+    assert len(seen) == 40 and seen == digests(resumed, 2)
+    assert end_of(whole)["weights"] == end_of(resumed)["weights"] and end_of(resumed)["end"] == "finished"
+
+
+def test_another_number_of_ranks_sees_the_same_rows_and_losses(recipe: str, shards: Path, tmp_path: Path) -> None:
+    """2 ranks to step 13, 1 rank to step 26, 4 ranks to the end, another ZeRO stage each time."""
+    dropless = ["--model.dropout", "0.0", "--model.attention-dropout", "0.0"]
+    whole, mixed = tmp_path / "whole", tmp_path / "mixed"
+    train(2, *run_args(recipe, shards, whole, *dropless, "--engine.zero-stage", "1"))
+    shutil.copytree(whole, mixed)
+    keep_only(mixed, 13)
+    train(1, *run_args(recipe, shards, mixed, *dropless, "--engine.zero-stage", "3"))
+    keep_only(mixed, 13, 26)
+    train(4, *run_args(recipe, shards, mixed, *dropless, "--engine.zero-stage", "2"))
+    seen = digests(whole, 2)
+    assert len(seen) == 40 and all(len(rows) == 24 for rows in seen.values()) and seen == digests(mixed, 4)
+    assert [step for step, _ in losses(mixed)] == list(range(1, 41))
+    assert [loss for _, loss in losses(mixed)] == pytest.approx([loss for _, loss in losses(whole)], abs=1e-5)
+
+
+def damage(folder: Path, how: str) -> None:
+    file = folder / "optimizer-00001.safetensors"
+    content = bytearray(file.read_bytes())
+    assert len(content) > 5000
+    if how == "torn":
+        file.unlink()
+    elif how == "flipped":
+        content[4000] ^= 1
+        file.write_bytes(content)
+    elif how == "truncated":
+        file.write_bytes(content[:-1])
+    else:
+        told = json.loads((folder / "state.json").read_text())
+        told["config"]["seed"] = 99
+        (folder / "state.json").write_text(json.dumps(told))
+        seal(folder)
+
+
+def test_damaged_and_foreign_checkpoints_are_named_and_the_newest_whole_one_is_used(recipe: str, shards: Path, tmp_path: Path) -> None:
+    whole, damaged = tmp_path / "whole", tmp_path / "damaged"
+    args = ["--checkpoint.save-every-steps", "8", "--schedule.steps", "40"]
+    train(2, *run_args(recipe, shards, whole, *args))
+    shutil.copytree(whole, damaged)
+    reasons = {
+        "torn": "cannot be read",
+        "flipped": "its digest differs",
+        "truncated": "its digest differs",
+        "foreign": "seed: 1 here, 99 there",
+    }
+    for step, how in zip((40, 32, 24, 16), reasons, strict=True):
+        damage(damaged / "checkpoints" / f"step-{step:08d}", how)
+    said = train(2, *run_args(recipe, shards, damaged, *args))
+    for step, reason in zip((40, 32, 24, 16), reasons.values(), strict=True):
+        line = next(line for line in said.splitlines() if f"damaged-step-{step:08d}" in line)
+        assert reason in line, line
+        assert (damaged / "checkpoints" / f"damaged-step-{step:08d}").is_dir()
+    assert "resumed at step 8 " in said
+    assert end_of(damaged)["weights"] == end_of(whole)["weights"]
