@@ -67,8 +67,9 @@ class Heartbeat:
         where = f"rank {self._next}" + (f" on {sign['host']} (process {sign['process']})" if sign else "")
         last = f"last seen at step {sign['step']} after {sign['collective']}, its collective {sign['number']:,}" if sign else "never seen"
         log.error(
-            "%s gave no sign of life for %.0f s, %s; the run ends. Look at that machine, then start the same command: it resumes",
-            where, self._seconds, last,
+            "%s gave no sign of life for %.0f s, %s; rank %d waits for it at step %d in %s, its collective %s; the run ends. "
+            "Look at that machine, then start the same command: it resumes",
+            where, self._seconds, last, self.place.rank, self._step(), self._traffic.last, f"{self._traffic.number:,}",
         )  # fmt: skip
         logging.shutdown()
         os._exit(SILENT_EXIT)

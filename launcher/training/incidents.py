@@ -9,6 +9,7 @@ from remask.data_prep.batch import Batch
 from remask.data_prep.files import written_whole
 from remask.data_prep.tokenizer import Vocabulary
 from remask.launcher.training.peers import Peers
+from remask.launcher.training.records import json_number
 from remask.launcher.training.state import RunState
 from remask.launcher.training.step_batch import StepBatch, arguments_of
 
@@ -60,12 +61,13 @@ def write_incident(
         for place, target in row["targets"].items():
             before[place] = target
         texts = {name: tokenizer.decode(ids, skip_special_tokens=False) for name, ids in (("text", before), ("masked", row["ids"]))}
-        told.append({**{name: row[name] for name in ("loss", "position", "row", "set", "epoch")}, **texts})
+        told.append({"loss": json_number(row["loss"]), **{name: row[name] for name in ("position", "row", "set", "epoch")}, **texts})
     file = run / "incidents" / f"step-{state.step:08d}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
+    facts = {name: json_number(fact) for name, fact in facts.items()}
     record = {"why": why, "policy": policy, "step": state.step, "position": state.position, **facts, "rows": told}
     with written_whole(file) as stream:
-        stream.write((json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+        stream.write((json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
     return file
 
 

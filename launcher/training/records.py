@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import sys
 from contextlib import ExitStack
@@ -48,7 +49,8 @@ class Records:
 
     def write(self, record: dict[str, Any]) -> None:
         """One line of JSON, on the disk before the next checkpoint may rely on it."""
-        self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+        plain = {name: json_number(value) for name, value in record.items()}
+        self._stream.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
         self._stream.flush()
 
     def sync(self) -> None:
@@ -76,6 +78,13 @@ class Records:
 
     def close(self) -> None:
         self._closing.close()
+
+
+def json_number(value: Any) -> Any:
+    """A number that JSON has no way to write, alone or in a mapping, as text: "nan", "inf"."""
+    if isinstance(value, dict):
+        return {name: json_number(inner) for name, inner in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _trim(file: Path, step: int) -> None:

@@ -40,7 +40,8 @@ def run(config: RunConfig, out: Path, resume: str, place: Place) -> int:
         try:
             return _run(config, out, resume, place, stack)
         except TrainingError as error:
-            log.error("%s", error)
+            if place.rank == 0:  # all ranks know it
+                log.error("%s", error)
             return FAILED_EXIT
         except RuntimeError as error:
             if not any(sign in str(error) for sign in _LOST_PEER):

@@ -172,7 +172,7 @@ class Trainer:
         if batch.digests is not None:
             self.records.write({"step": state.step + 1, "kind": "rows", "digests": batch.digests})
         if why[0] and not (self.config.engine.precision == "fp16" and math.isfinite(total)):  # there DeepSpeed lowers its scale and goes on
-            facts = {"losses": losses_by_name, "gradient_norm": outcome.norm, "batch_rows": agreed.rows}
+            facts: dict[str, Any] = {"losses": losses_by_name, "gradient_norm": outcome.norm, "batch_rows": agreed.rows}
             self._meet_incident(why[0], batch, agreed, facts, [float(sum(piece.values())) for piece in sums])
             return
         if outcome.applied:
@@ -254,7 +254,7 @@ class Trainer:
         error = self.store.save(self.engine, self.state, about, self._stored)
         self._saved_at = time.monotonic()
         if error:
-            log.error("step %d: the checkpoint could not be written (%s); older ones stand, the run goes on", self.state.step, error)
+            log.warning("step %d: the checkpoint could not be written (%s); older ones stand, the run goes on", self.state.step, error)
         else:
             self._setbacks = 0
             log.info("step %d: checkpoint written in %.1f s", self.state.step, self._saved_at - paused)

@@ -22,7 +22,7 @@ def start(world: int, *args: str, before: Callable[[], None] | None = None) -> l
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=before,  # noqa: PLW1509 (no threads here)
+            preexec_fn=before,
         )
         for rank in range(world)
     ]

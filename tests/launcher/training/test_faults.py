@@ -1,0 +1,186 @@
+"""Real runs that are signalled, killed, stopped, starved of disk or fed with numbers that are not finite."""
+
+import json
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launcher.training.ranks import digests, end_of, keep_only, losses, records, start, train, wait
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from remask.launcher.guard import Guard, GuardConfig
+from remask.launcher.sealed import seal
+
+pytestmark = pytest.mark.dist
+
+
+def run_args(recipe: str, shards: Path, run: Path, *more: str) -> list[str]:
+    return ["--preset", recipe, "--data", str(shards), "--out", str(run), *more]
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
+
+
+def step_of(run: Path) -> int:
+    file = run / "metrics" / "rank-00000.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return sum('"training"' in line for line in lines)
+
+
+@pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 0), (signal.SIGUSR1, 1)])
+def test_a_signal_to_one_rank_ends_all_after_the_step_with_a_checkpoint(
+    number: signal.Signals, rank: int, recipe: str, shards: Path, tmp_path: Path
+) -> None:
+    whole, signalled = tmp_path / "whole", tmp_path / "signalled"
+    args = ["--schedule.steps", "120", "--checkpoint.save-every-steps", "1000"]
+    train(2, *run_args(recipe, shards, whole, *args))
+    processes = start(2, *run_args(recipe, shards, signalled, *args))
+    wait_until(lambda: step_of(signalled) >= 5)
+    processes[rank].send_signal(number)
+    codes, said = wait(processes)
+    assert codes == [0, 0], said
+    end = end_of(signalled)
+    assert end["end"] == "stopped" and end["why"] == number.name and 5 <= end["step"] < 120
+    assert [path.name for path in (signalled / "checkpoints").iterdir()] == [f"step-{end['step']:08d}"]
+    train(2, *run_args(recipe, shards, signalled, *args))
+    assert end_of(signalled)["weights"] == end_of(whole)["weights"] and losses(signalled) == losses(whole)
+
+
+@pytest.mark.timeout(900)
+def test_a_run_that_is_killed_thirty_times_ends_as_if_it_had_not_been(recipe: str, shards: Path, tmp_path: Path) -> None:
+    """SIGKILL of either rank at any time: while it starts, in a step, inside a save."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    args = ["--schedule.steps", "900", "--checkpoint.save-every-steps", "4", "--metrics.evaluate-every-steps", "1000"]
+    train(2, *run_args(recipe, shards, whole, *args))
+    draw = random.Random(5)  # noqa: S311
+    resumed, inside_saves = set(), 0
+    for kill in range(30):
+        processes, before = start(2, *run_args(recipe, shards, killed, *args)), step_of(killed)
+        if kill % 5:
+            wait_until(lambda: step_of(killed) != before or processes[0].poll() is not None)  # noqa: B023
+            time.sleep(draw.uniform(0, 0.8))
+        else:
+            time.sleep(draw.uniform(0, 6))
+        assert processes[0].poll() is None, "the run ended before it was killed thirty times"
+        processes[draw.randrange(2)].kill()
+        inside_saves += bool(list((killed / "checkpoints").glob(".step-*.partial")))
+        if kill % 5 == 0:  # a rank that never met the other waits for it; a launcher ends it
+            processes[0].kill()
+            processes[1].kill()
+        codes, said = wait(processes, 60)
+        assert "Traceback" not in said and set(codes) <= {-signal.SIGKILL, 3}, said[-3000:]
+        resumed |= {line.split("resumed at step ")[1].split()[0] for line in said.splitlines() if "resumed at step" in line}
+    train(2, *run_args(recipe, shards, killed, *args))
+    assert len(resumed) >= 10 and inside_saves >= 1
+    seen = digests(killed, 2)
+    assert len(seen) == 900 and seen == digests(whole, 2)
+    stream = sorted(int(position) for rows in seen.values() for position in rows)
+    assert stream == list(range(900 * 24)), "a row was lost or came twice"
+    assert losses(killed) == losses(whole) and end_of(killed)["weights"] == end_of(whole)["weights"]
+
+
+def test_a_rank_that_stops_answering_is_named_and_the_run_ends(recipe: str, shards: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    processes = start(2, *run_args(recipe, shards, run, "--schedule.steps", "100000", "--engine.timeout-seconds", "5"))
+    wait_until(lambda: step_of(run) >= 5)
+    processes[1].send_signal(signal.SIGSTOP)
+    step, begin = step_of(run), time.monotonic()
+    processes[0].wait(timeout=30)
+    seconds = time.monotonic() - begin
+    processes[1].kill()
+    codes, said = wait(processes)
+    assert codes[0] == 3 and 4 < seconds < 20
+    line = next(line for line in said.splitlines() if "gave no sign of life" in line)
+    assert "rank 1" in line and f"process {processes[1].pid}" in line and "last seen at step" in line
+    waits = line.split("rank 0 waits for it at ")[1]
+    assert waits.startswith("step ") and step <= int(waits.split()[1]) <= step + 50 and " in all_" in waits
+
+
+def test_numbers_that_are_not_finite_are_written_down_with_the_guilty_rows(recipe: str, shards: Path, tmp_path: Path) -> None:
+    """One position's embedding is poisoned, so that only rows which reach it are."""
+    run = tmp_path / "run"
+    args = run_args(recipe, shards, run, "--guard.policy", "stop")
+    train(2, *args)
+    keep_only(run, 13)
+    checkpoint = run / "checkpoints" / "step-00000013"
+    weights = load_file(checkpoint / "model.safetensors")
+    weights["encoder.embeddings.positions.weight"][31] = float("nan")
+    save_file(weights, checkpoint / "model.safetensors", {"format": "pt"})
+    seal(checkpoint)
+    codes, said = wait(start(2, *args))
+    assert codes == [1, 1] and "Traceback" not in said, said[-3000:]
+    assert ": the loss is not finite; the run ends as guard.policy says" in said
+    (file,) = (run / "incidents").iterdir()
+    incident = json.loads(file.read_text())
+    assert incident["why"] == "the loss is not finite" and 2 <= len(incident["rows"]) <= 8
+    guilty = [row for row in incident["rows"] if row["loss"] == "nan"]
+    assert guilty and guilty == incident["rows"][: len(guilty)]
+    tokenizer = Tokenizer.from_file(str(shards / "tokenizer.json"))
+    for row in incident["rows"]:
+        assert "[MASK]" in row["masked"] and "[MASK]" not in row["text"]
+        reaches = len(tokenizer.encode(row["masked"], add_special_tokens=False).ids) >= 31
+        assert reaches or row not in guilty
+
+
+def factor_with_one_incident(run: Path) -> float:
+    """A spike factor that one step of an undisturbed run exceeds, after the guard has seen enough."""
+    steps = records(run, "training")
+    for factor in np.linspace(1.05, 8, 600):
+        guard = Guard(GuardConfig(spike_factor=float(factor)), [], [])
+        bad = 0
+        for step in steps:
+            if guard.judge(step["loss"], step["gradient_norm"]):
+                bad += 1
+            else:
+                guard.remember(step["loss"], step["gradient_norm"])
+        if bad == 1:
+            return float(factor)
+    raise AssertionError("no factor finds one step")
+
+
+def test_an_outlying_step_is_left_out_and_the_run_goes_on(recipe: str, shards: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    steps = ["--schedule.steps", "60", "--checkpoint.save-every-steps", "10"]
+    train(2, *run_args(recipe, shards, whole, *steps))
+    factor = str(factor_with_one_incident(whole))
+    for policy in ("skip", "rollback"):
+        run = tmp_path / policy
+        said = train(2, *run_args(recipe, shards, run, *steps, "--guard.policy", policy, "--guard.spike-factor", factor))
+        incidents = [json.loads(file.read_text()) for file in sorted((run / "incidents").iterdir())]
+        assert incidents and all(incident["policy"] == policy and "times" in incident["why"] for incident in incidents)
+        first = incidents[0]["step"]
+        assert losses(run)[:10] == losses(whole)[:10] and [step for step, _ in losses(run)] == list(range(1, 61))
+        state = json.loads((run / "checkpoints" / "step-00000060" / "state.json").read_text())["state"]
+        seen = {step: sorted(map(int, rows)) for step, rows in digests(run, 2).items()}
+        assert len(seen) == 60 and all(len(rows) == 24 for rows in seen.values())
+        if policy == "skip":
+            assert state["optimizer_steps"] == 60 - len(incidents) and seen == {
+                step + 1: list(range(24 * step, 24 * step + 24)) for step in range(60)
+            }
+        else:
+            assert f"back to step {first // 10 * 10}" in said and state["optimizer_steps"] == 60
+            assert not {incident["position"] for incident in incidents} & {row for rows in seen.values() for row in rows}, (
+                "bad rows came again"
+            )
+
+
+def test_a_disk_that_is_full_is_said_and_leaves_nothing_half_written(recipe: str, shards: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def allow_small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    codes, said = wait(start(2, *run_args(recipe, shards, run, "--metrics.row-digests", "false"), before=allow_small_files))
+    assert codes == [1, 1] and "Traceback" not in said, said[-2000:]
+    assert said.count("the checkpoint could not be written") == 4 and "the run goes on" in said
+    assert not list((run / "checkpoints").glob("step-*"))
