@@ -1,21 +1,26 @@
-"""`remask demo`: the whole path that exists, on this machine, with no download."""
+"""`remask demo`: the whole path, on this machine, with no download."""
 
 import json
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import Source
 from remask.data_prep.files import hash_of, locked, written_whole
 from remask.data_prep.harvest import harvest
+from remask.data_prep.pack import PackConfig
 from remask.launcher import logs
 from remask.launcher.config import RunConfig, dump, load
+from remask.launcher.distributed import free_port
 from remask.launcher.errors import UserError
+from remask.launcher.export import export
 from remask.launcher.options import parse_with_config
 from remask.launcher.prep import MAX_WORKERS, prep_report
 from remask.launcher.progress import Progress, progress
@@ -30,6 +35,7 @@ log = logging.getLogger(__name__)
 PACKAGES = ("python", "numpy", "torch")
 _KINDS: "dict[str, Kind]" = {"bert": "wordpiece", "roberta": "bpe", "albert": "unigram"}
 _TOKENIZER_SAMPLE_MB = 4  # Unigram takes half a minute on all of it
+_RANKS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +80,8 @@ def main(args: Sequence[str]) -> int:
     except OSError as error:
         where = error.filename or options.out
         raise UserError(f"remask demo: {where}: {error.strerror}; mend it, or give another folder with --out") from error
+    for name, step in STEPS.items():
+        print(f"{name:<10} {step.__doc__}")
     print(f"everything is in {options.out.resolve()}")
     return 0
 
@@ -120,17 +128,26 @@ def make_tokenizer(options: DemoOptions, config: RunConfig) -> str:
 
 
 def make_shards(options: DemoOptions, config: RunConfig) -> str:
-    """shards/, the corpus tokenised and packed into rows, readable by plain webdataset"""
+    """shards/, the corpus tokenised and packed into rows, readable by plain webdataset; for a phase of short rows shards-short/"""
+    made = [_prepare(options, config.data.pack, options.out / "shards")]
+    if config.schedule.short_fraction:
+        made.append(
+            _prepare(options, replace(config.data.pack, sequence_length=config.schedule.short_length), options.out / "shards-short")
+        )
+    return "; ".join(made)
+
+
+def _prepare(options: DemoOptions, pack: PackConfig, folder: Path) -> str:
     from remask.data_prep.prep import PrepConfig, prepare
     from remask.data_prep.workers import local_workers
 
-    settings = PrepConfig(sources=_sources(options), tokenizer=options.out / "tokenizer.json", pack=config.data.pack)
+    settings = PrepConfig(sources=_sources(options), tokenizer=options.out / "tokenizer.json", pack=pack)
     with local_workers(options.workers) as workers, progress("MB") as report:
-        outcome = prepare(settings, options.out / "shards", workers, prep_report(report))
+        outcome = prepare(settings, folder, workers, prep_report(report))
     if outcome.manifest is None:
         raise UserError(f"remask demo: the shards failed: {next(iter(outcome.failures.values()))}")
     rows = sum(shard.rows for shard in outcome.manifest.train)
-    return f"{rows:,} rows to train in {len(outcome.manifest.train)} shards, {outcome.built} of them made now, in {options.out / 'shards'}"
+    return f"{rows:,} rows to train in {len(outcome.manifest.train)} shards, {outcome.built} of them made now, in {folder}"
 
 
 def check_masks(options: DemoOptions, config: RunConfig) -> str:
@@ -147,6 +164,68 @@ def check_masks(options: DemoOptions, config: RunConfig) -> str:
     return f"{len(findings)} verdicts, all good; the first batch has {size}"
 
 
+def train_model(options: DemoOptions, config: RunConfig) -> str:
+    """run/, the model trained on 2 ranks by torchrun, with metrics and checkpoints"""
+    run = options.out / "run"
+    args = ["--preset", str(options.out / "config.yaml"), "--data", str(options.out / "shards"), "--out", str(run)]
+    if config.schedule.short_fraction:
+        args += ["--data.short-sets", str(options.out / "shards-short")]
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        str(_RANKS),
+        "--master-port",
+        str(free_port()),
+        "-m",
+        "remask.launcher.train",
+    ]
+    code = _run_through([sys.executable, *launcher, *args])
+    if code:
+        raise UserError(f"remask demo: the training ended with exit code {code}; what it said stands above")
+    first, *_, last = [record for record in _read_records(run) if record["kind"] == "evaluation"]
+    before, after = (record["validation/masked_tokens"] for record in (first, last))
+    if not after < before - 0.1:
+        raise RuntimeError(f"the validation loss did not fall: {before:.3f} at first, {after:.3f} at step {last['step']}")
+    return f"validation loss of masked tokens {before:.3f} at first, {after:.3f} after {last['step']} steps, in {run}"
+
+
+def export_model(options: DemoOptions, _: RunConfig) -> str:
+    """model/, a Hugging Face folder with the same scores"""
+    folder = options.out / "model"
+    if folder.exists():
+        return f"{folder} is there, used again"
+    return "; ".join(export(options.out / "run", folder))
+
+
+def fill_masks(options: DemoOptions, config: RunConfig) -> str:
+    """words that Hugging Face's own fill-mask puts into sentences with that model"""
+    from transformers import pipeline
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    fill: Any = pipeline("fill-mask", model=str(options.out / "model"), device="cpu")
+    for sentence in config.metrics.sentences:
+        guesses = fill(sentence.replace("[MASK]", fill.tokenizer.mask_token), top_k=5)
+        log.info("%s  %s", sentence, ", ".join(f"{guess['token_str']} {guess['score']:.0%}" for guess in guesses))
+    return f"{len(config.metrics.sentences)} sentences; so small a model in so short a time knows which words are frequent, not more"
+
+
+def _run_through(command: list[str]) -> int:
+    """The exit code of a command that shares our terminal; it ends with us, in its own way."""
+    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:  # else torchrun warns that it sets it
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            raise
+
+
+def _read_records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics" / "rank-00000.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def _sources(options: DemoOptions) -> tuple[Source, ...]:
     return (Source(name="documentation", paths=(str(options.out / "corpus.jsonl"),)),)
 
@@ -158,4 +237,7 @@ STEPS: dict[str, Callable[[DemoOptions, RunConfig], str]] = {
     "tokenizer": make_tokenizer,
     "shards": make_shards,
     "masks": check_masks,
+    "training": train_model,
+    "export": export_model,
+    "fill-mask": fill_masks,
 }

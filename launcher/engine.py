@@ -46,6 +46,9 @@ class EngineConfig:
     the others pin our Triton kernels, NVIDIA's packages, or plain torch. Results agree within rounding."""
     compile: bool = False
     """torch.compile for the layers: fuses what stands between the matrix products on a GPU; the first step takes a minute or more."""
+    cpu_threads: int | None = None
+    """Threads that a rank computes with on a CPU, None: its share of the cores. Another number sums in another order: equal results to
+    the last bit need the same one."""
     loader_threads: int = 1
     """Threads that make batches ahead; 0 makes each when it is asked for."""
     timeout_seconds: float = 600.0
@@ -56,6 +59,8 @@ class EngineConfig:
             raise ValueError(f"micro_batch_tokens: {self.micro_batch_tokens} was given, it must be at least 1, or null to find what fits")
         if not 0 <= self.activation_checkpointing <= 1:
             raise ValueError(f"activation_checkpointing: {self.activation_checkpointing} was given, it must be from 0 to 1")
+        if self.cpu_threads is not None and self.cpu_threads < 1:
+            raise ValueError(f"cpu_threads: {self.cpu_threads} was given, it must be at least 1, or null")
         if not 0 <= self.loader_threads <= 64:
             raise ValueError(f"loader_threads: {self.loader_threads} was given, it must be from 0 to 64")
         if not 1 <= self.timeout_seconds <= 86400:

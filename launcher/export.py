@@ -33,33 +33,34 @@ class ExportOptions:
 def main(args: Sequence[str]) -> int:
     """write a checkpoint as a Hugging Face folder with the same scores"""
     options = parse(ExportOptions, args, "export")
+    for line in export(options.source, options.folder):
+        print(line)
+    return 0
+
+
+def export(source: Path, folder: Path) -> list[str]:
+    """What was written and how it was checked."""
     from remask.launcher.hub_files import compare, write_files
     from remask.launcher.model_card import write_card
     from remask.launcher.model_folder import read_model
     from remask.launcher.sealed import appearing
     from remask.model.huggingface import choose_form
 
-    model = read_model(options.source)
+    model = read_model(source)
     if (entries := len(model.vocabulary.pieces)) > model.config.vocab_size:
-        raise UserError(
-            f"{options.source}: its tokenizer has {entries} entries, the model {model.config.vocab_size}; they do not belong together"
-        )
+        raise UserError(f"{source}: its tokenizer has {entries} entries, the model {model.config.vocab_size}; they do not belong together")
     try:
         form = choose_form(model.config, model.sentence_task, model.vocabulary.specials)
     except ValueError as error:
-        raise UserError(f"{options.source}: cannot be exported: {error}") from error
-    with appearing(options.folder) as partial:
+        raise UserError(f"{source}: cannot be exported: {error}") from error
+    with appearing(folder) as partial:
         write_files(partial, model, form)
-        compared = compare(partial, options.folder, model, form)
+        compared = compare(partial, folder, model, form)
         checks = {
             "largest difference of scores": f"{compared.largest_difference:.1g} over {compared.scores:,} scores ({compared.precision})",
             "equal token ids": f"{compared.texts} texts, cased, accented, CJK and emoji",
         }
-        card = write_card(options.folder.name, model, form, version("remask"), checks)
+        card = write_card(folder.name, model, form, version("remask"), checks)
         (partial / "README.md").write_text(card, encoding="utf-8")
-    print(f"{options.folder}: {compared.architecture}, {model.config.unique_parameters:,} parameters")
-    for note in form.notes:
-        print(f"note: {note}")
-    for name, told in checks.items():
-        print(f"{name}: {told}")
-    return 0
+    about = f"{folder}: {compared.architecture}, {model.config.unique_parameters:,} parameters"
+    return [about, *(f"note: {note}" for note in form.notes), *(f"{name}: {told}" for name, told in checks.items())]

@@ -17,7 +17,7 @@ from importlib import resources
 import remask.launcher.engine as engine
 from remask.launcher.config import load, preset_names
 print(engine.__file__)
-print(engine.read_ds_config(3)["zero_optimization"]["stage"])
+print(engine.read_ds_config(engine.EngineConfig(zero_stage=3))["zero_optimization"]["stage"])
 print(resources.files("remask.slurm").joinpath("doctor.sbatch").read_text(encoding="utf-8").splitlines()[0])
 print(len(preset_names()), load("albert-xlarge").model.hidden)
 """

@@ -16,6 +16,7 @@ from remask.data_prep.masking import MaskingConfig
 from remask.data_prep.tokenizer import Vocabulary
 from remask.launcher.training.peers import Peers
 from remask.launcher.training.step_batch import arguments_of
+from remask.model.smoothness import Movement, measure_movements
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,6 +78,15 @@ class HeldOut:
         losses = {name: totals[1 + 2 * i] / max(totals[2 + 2 * i], 1) for i, name in enumerate(names)}
         return Evaluation(losses=losses, rows=int(totals[0]))
 
+    def movements(self, engine: "Engine", most_tokens: int) -> list[Movement]:
+        """How far each layer moves its input, on the first held-out rows; called by every rank, of use on rank 0."""
+        if not self._batches:
+            return []
+        piece = next(self._batches[0].micro_batches(most_tokens=most_tokens), self._batches[0])
+        arguments = {name: values.to(engine.device) for name, values in arguments_of(piece).items()}
+        with engine.evaluating():
+            return measure_movements(engine.model.encoder, arguments["ids"], arguments["offsets"], arguments["segments"])
+
 
 def _first(batches: Iterator[Batch], rows: int, world: int) -> Iterator[Batch]:
     """Until about so many rows are reached over all ranks."""
@@ -105,11 +115,11 @@ def fill_masks(engine: "Engine", vocabulary: Vocabulary, sentences: Sequence[str
             if len(positions):
                 offsets = torch.tensor([0, len(ids)], dtype=torch.int32)
                 scores = engine.score({"ids": ids, "offsets": offsets, "positions": positions})
-                filled[sentence] = _guess(scores, tokenizer, len(vocabulary.pieces))
+                filled[sentence] = _guess(scores, tokenizer, vocabulary.pieces)
     return filled
 
 
-def _guess(scores: "Tensor", tokenizer: object, entries: int) -> list[tuple[str, float]]:
-    probabilities, ids = scores[0, :entries].softmax(-1).topk(_GUESSES)
-    words = [tokenizer.decode([token], skip_special_tokens=False).strip() for token in ids.tolist()]  # type: ignore[attr-defined]
+def _guess(scores: "Tensor", tokenizer: object, pieces: Sequence[str]) -> list[tuple[str, float]]:
+    probabilities, ids = scores[0, : len(pieces)].softmax(-1).topk(_GUESSES)
+    words = [tokenizer.decode([token], skip_special_tokens=False).strip() or pieces[token] for token in ids.tolist()]  # type: ignore[attr-defined]
     return list(zip(words, probabilities.tolist(), strict=True))

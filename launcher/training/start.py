@@ -84,8 +84,7 @@ def _run(config: RunConfig, out: Path, resume: str, place: Place, stack: ExitSta
     hosts = [str(host) for host in peers.collect(run_folder.host_name())]
     ranks_here = hosts.count(run_folder.host_name())
     if device.type == "cpu":
-        # The same whoever starts the ranks, for the order of sums depends on it.
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks_here))
+        torch.set_num_threads(config.engine.cpu_threads or _share_of_cores(ranks_here))
 
     store = Store(out, config.checkpoint, peers)
     checkpoint = _find_start(config, out, resume, store, peers, data)
@@ -128,6 +127,13 @@ def _run(config: RunConfig, out: Path, resume: str, place: Place, stack: ExitSta
         log.info("%s at step %d (%s); the run is in %s", end["end"], end["step"], end["why"], out)
     peers.tell(None)  # nobody leaves before the end is written down
     return INTERRUPTED_EXIT if end["interrupted"] else 0
+
+
+def _share_of_cores(ranks_here: int) -> int:
+    """The same whoever starts the ranks, for the order of sums depends on it; torchrun alone would set 1."""
+    if given := os.environ.get("SLURM_CPUS_PER_TASK", ""):
+        return int(given)
+    return max(1, len(os.sched_getaffinity(0)) // ranks_here)
 
 
 def open_loaders(config: RunConfig, place: Place) -> tuple[dict[bool, Loader], Vocabulary]:

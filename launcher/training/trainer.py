@@ -16,6 +16,7 @@ from remask.data_prep.keys import key_of
 from remask.data_prep.loader import Loader
 from remask.data_prep.tokenizer import Vocabulary
 from remask.launcher.config import RunConfig
+from remask.launcher.device import give_back_memory
 from remask.launcher.guard import Guard
 from remask.launcher.model_folder import StoredModel
 from remask.launcher.training.engine import Engine
@@ -76,6 +77,7 @@ class Trainer:
     _setbacks: int = 0
     """Incidents without a good step in between, or rollbacks without a new checkpoint."""
     _batches: Iterator[StepBatch] | None = None
+    _saved_step: int | None = None
     _saved_at: float = field(default_factory=time.monotonic)
 
     def train(self) -> dict[str, Any]:
@@ -83,6 +85,8 @@ class Trainer:
         schedule, state = self.config.schedule, self.state
         self._began = time.monotonic() - state.seconds
         self.guard = Guard(self.config.guard, state.losses, state.norms)
+        if state.step == 0:  # what an untrained model makes of it, to compare with
+            self._evaluate()
         while (done := schedule.done_at(state.step, state.tokens, state.seconds)) < 1:
             if schedule.is_short(done) != state.short:
                 state.short, state.position, self._batches = schedule.is_short(done), 0, None
@@ -238,14 +242,20 @@ class Trainer:
             scalars["validation/perplexity"] = evaluation.perplexity
             parts = ", ".join(f"{name} {loss:.4f}" for name, loss in evaluation.losses.items())
             log.info("step %d, validation on %d rows: perplexity %.2f (%s)", self.state.step, evaluation.rows, evaluation.perplexity, parts)
+        if self.config.metrics.layer_movements:
+            for layer, movement in enumerate(self.held_out.movements(self.engine, self.micro_batch_tokens)):
+                scalars |= {f"layers/{layer}/{name}": value for name, value in movement._asdict().items()}
         if self.peers.place.rank == 0:
             for sentence, text in texts.items():
                 log.info("step %d, %s  %s", self.state.step, sentence, text)
             self.records.write({"step": self.state.step, "kind": "evaluation", **scalars, "filled": filled})
         self.records.plot(self.state.step, scalars, {f"filled/{sentence}": text for sentence, text in texts.items()})
+        give_back_memory()
         self.window.resume(paused)
 
     def _save(self) -> str:
+        if self._saved_step == self.state.step:
+            return ""
         paused = self.window.pause()
         self.records.sync()
         self.state.losses, self.state.norms = list(self.guard.losses), list(self.guard.norms)
@@ -256,7 +266,7 @@ class Trainer:
         if error:
             log.warning("step %d: the checkpoint could not be written (%s); older ones stand, the run goes on", self.state.step, error)
         else:
-            self._setbacks = 0
+            self._setbacks, self._saved_step = 0, self.state.step
             log.info("step %d: checkpoint written in %.1f s", self.state.step, self._saved_at - paused)
         self.window.resume(paused)
         return error

@@ -145,7 +145,7 @@ def test_error_in_a_base_names_the_base(tmp_path: Path) -> None:
         ("data: {sentence_task: sop}", "data.sentence_task: sop was given, it needs data.pack.mode segment-pair or sentence-pair"),
         ("base: bert-base\nmodel: {type_vocab: 1}", "model.type_vocab: 1 was given, data.sentence_task nsp needs 2"),
         ("schedule: {short_fraction: 0.5, short_length: 600}", "schedule.short_length: 600 was given, it must be at most data.pack"),
-        ("engine: {micro_batch_rows: 999}", "engine.micro_batch_rows: 999 was given, it must be at most data.batch_rows (256)"),
+        ("engine: {micro_batch_tokens: 0}", "engine.micro_batch_tokens: 0 was given, it must be at least 1, or null to find what fits"),
         ("optimizer: {betas: [0.9, 1.0]}", "optimizer.betas: [0.9, 1.0] was given, each must be at least 0 and less than 1"),
         (
             "masking: {mask_share: 0.9, random_share: 0.2}",
@@ -276,7 +276,7 @@ runs = st.builds(
     optimizer=optimizers,
     data=st.builds(DataConfig, pack=st.builds(PackConfig, sequence_length=st.integers(8, 512)), batch_rows=st.integers(64, 10**9)),
     schedule=st.builds(ScheduleConfig, warmup_steps=st.integers(0, 100), steps=st.integers(100, 10**12)),
-    engine=st.builds(EngineConfig, zero_stage=st.sampled_from([1, 2, 3]), micro_batch_rows=st.none() | st.integers(1, 64)),
+    engine=st.builds(EngineConfig, zero_stage=st.sampled_from([1, 2, 3]), micro_batch_tokens=st.none() | st.integers(1, 64)),
 )
 
 

@@ -2,8 +2,11 @@
 
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +15,45 @@ from conftest import REMASK
 from remask.launcher.distributed import free_port
 
 
-def start(world: int, *args: str, before: Callable[[], None] | None = None) -> list["subprocess.Popen[str]"]:
-    """The processes, rank by rank, with their output in pipes."""
-    shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return [
-        subprocess.Popen(
-            [REMASK, "train", *args],
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
+class Rank(subprocess.Popen[bytes]):
+    """A process with its output in a file: a pipe that nobody reads would stop it."""
+
+    def __init__(self, command: Sequence[object], environment: dict[str, str], before: Callable[[], None] | None = None) -> None:
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        super().__init__(
+            [str(part) for part in command],
+            env={**os.environ, **environment},
+            stdout=self.output,
             stderr=subprocess.STDOUT,
-            text=True,
             preexec_fn=before,
         )
-        for rank in range(world)
-    ]
+
+    def said(self) -> str:
+        self.output.seek(0)
+        return self.output.read().decode()
 
 
-def wait(processes: list["subprocess.Popen[str]"], seconds: float = 200) -> tuple[list[int], str]:
+def start(world: int, *args: str, before: Callable[[], None] | None = None) -> list[Rank]:
+    """The ranks of `remask train`."""
+    return start_command(world, [REMASK, "train", *args], before)
+
+
+def start_command(world: int, command: Sequence[object], before: Callable[[], None] | None = None) -> list[Rank]:
+    shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [Rank(command, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, before) for rank in range(world)]
+
+
+def wait(processes: list[Rank], seconds: float = 200) -> tuple[list[int], str]:
     """Exit codes and all that was said; nothing is left running."""
+    end = time.monotonic() + seconds
     try:
-        said = "".join(process.communicate(timeout=seconds)[0] for process in processes)
+        for process in processes:
+            process.wait(max(end - time.monotonic(), 0.1))
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    return [process.returncode for process in processes], said
+    return [process.returncode for process in processes], "".join(process.said() for process in processes)
 
 
 def train(world: int, *args: str) -> str:
@@ -74,8 +91,6 @@ def end_of(run: Path) -> dict[str, Any]:
 
 def keep_only(run: Path, *steps: int) -> None:
     """As if the run had been killed after the last of these checkpoints."""
-    import shutil
-
     for folder in (run / "checkpoints").glob("step-*"):
         if int(folder.name.removeprefix("step-")) not in steps:
             shutil.rmtree(folder)
