@@ -11,7 +11,7 @@ from remask.data_prep.data import DataConfig
 from remask.data_prep.masking import MaskingConfig
 from remask.launcher import strict_yaml
 from remask.launcher.checkpoint import CheckpointConfig
-from remask.launcher.decode import decode, encode, join, nearest
+from remask.launcher.decode import COMMAND_LINE, decode, encode, join, nearest
 from remask.launcher.engine import EngineConfig
 from remask.launcher.errors import UserError
 from remask.launcher.guard import GuardConfig
@@ -65,7 +65,7 @@ def preset_names() -> list[str]:
 def load(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """The config of a preset (`albert-base`) or a YAML file (`my/run.yaml`): its bases, the file, the overrides, each over the last."""
     raw, origins = _read_chain(_locate(name_or_path, None))
-    _merge(raw, overrides or {}, "command line", origins)
+    _merge(raw, overrides or {}, COMMAND_LINE, origins)
     return decode(RunConfig, raw, lambda path: _origin(path, origins))
 
 

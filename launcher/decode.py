@@ -11,6 +11,8 @@ from remask.launcher.errors import UserError
 
 T = TypeVar("T")
 Origin = Callable[[str], str]
+COMMAND_LINE = "command line"
+"""What `origin` calls the options."""
 
 
 def decode(cls: type[T], raw: object, origin: Origin, path: str = "") -> T:
@@ -82,6 +84,8 @@ def _value(hint: Any, raw: object, origin: Origin, path: str) -> Any:
 
 def _tuple(arguments: tuple[Any, ...], raw: object, origin: Origin, path: str) -> tuple[Any, ...]:
     if arguments[-1] is Ellipsis:
+        if origin(path) == COMMAND_LINE and isinstance(raw, (str, int, float)):
+            raw = [raw]  # there a list of one looks like one
         if not isinstance(raw, list):
             raise _wrong(origin, path, raw, "a list")
         arguments = (arguments[0],) * len(raw)

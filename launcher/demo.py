@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,9 +17,9 @@ from remask.data_prep.harvest import harvest
 from remask.data_prep.pack import PackConfig
 from remask.launcher import logs
 from remask.launcher.config import RunConfig, dump, load
-from remask.launcher.distributed import free_port
 from remask.launcher.errors import UserError
 from remask.launcher.export import export
+from remask.launcher.local_ranks import run_ranks
 from remask.launcher.options import parse_with_config
 from remask.launcher.prep import MAX_WORKERS, prep_report
 from remask.launcher.progress import Progress, progress
@@ -165,23 +164,12 @@ def check_masks(options: DemoOptions, config: RunConfig) -> str:
 
 
 def train_model(options: DemoOptions, config: RunConfig) -> str:
-    """run/, the model trained on 2 ranks by torchrun, with metrics and checkpoints"""
+    """run/, the model trained on 2 ranks, with metrics and checkpoints"""
     run = options.out / "run"
     args = ["--preset", str(options.out / "config.yaml"), "--data", str(options.out / "shards"), "--out", str(run)]
     if config.schedule.short_fraction:
         args += ["--data.short-sets", str(options.out / "shards-short")]
-    launcher = [
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        str(_RANKS),
-        "--master-port",
-        str(free_port()),
-        "-m",
-        "remask.launcher.train",
-    ]
-    code = _run_through([sys.executable, *launcher, *args])
-    if code:
+    if code := run_ranks(_RANKS, [sys.executable, "-m", "remask.launcher.train", *args]):
         raise UserError(f"remask demo: the training ended with exit code {code}; what it said stands above")
     first, *_, last = [record for record in _read_records(run) if record["kind"] == "evaluation"]
     before, after = (record["validation/masked_tokens"] for record in (first, last))
@@ -210,16 +198,6 @@ def fill_masks(options: DemoOptions, config: RunConfig) -> str:
         guesses = fill(sentence.replace("[MASK]", fill.tokenizer.mask_token), top_k=5)
         log.info("%s  %s", sentence, ", ".join(f"{guess['token_str']} {guess['score']:.0%}" for guess in guesses))
     return f"{len(config.metrics.sentences)} sentences; so small a model in so short a time knows which words are frequent, not more"
-
-
-def _run_through(command: list[str]) -> int:
-    """The exit code of a command that shares our terminal; it ends with us, in its own way."""
-    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:  # else torchrun warns that it sets it
-        try:
-            return process.wait()
-        except BaseException:
-            process.terminate()
-            raise
 
 
 def _read_records(run: Path) -> list[dict[str, Any]]:

@@ -36,13 +36,13 @@ class TrainOptions:
     out: Path
     """The run's folder: config, metrics, checkpoints, incidents."""
     data: tuple[Path, ...] = ()
-    """Folders that remask prep has made; short for --data.sets."""
+    """Folders that remask prep has made; short for data.sets."""
     preset: str = "albert-base"
     """Preset or YAML file, see remask presets; a run's own config.yaml works, too."""
     resume: str = "auto"
     """auto goes on from the run's newest whole checkpoint, never refuses to; a path starts a new run folder from that checkpoint."""
     micro_batch: str | None = None
-    """Tokens a device takes at once, or auto to find what fits; short for --engine.micro-batch-tokens."""
+    """Tokens a device takes at once, or auto to find what fits; short for engine.micro_batch_tokens."""
     dry_run: bool = False
     """Only print the resolved config, the DeepSpeed JSON, the environment and the memory that a rank needs."""
     local_rank: Annotated[int | None, tyro.conf.arg(aliases=["--local_rank"])] = None

@@ -23,9 +23,11 @@ def test_log_file_has_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[
     logs.configure()
 
 
-def test_other_ranks_are_silent_until_all_are_asked_for(remask: Remask) -> None:
-    demo = ["demo", "--preset", "roberta-tiny"]
-    assert "INFO 1/5 config" in remask(*demo).stderr
-    assert remask(*demo, **RANK_1).stderr == ""
-    for args in ([*demo, "--log-all-ranks"], ["--log-all-ranks", *demo]):
-        assert "INFO [rank 1] 1/5 config" in remask(*args, **RANK_1).stderr
+def test_other_ranks_are_silent_until_all_are_asked_for(remask: Remask, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("Few words make few entries.\n")
+    train = ["tokenizer", "train", "corpus.txt", "--out"]
+    assert "WARNING the sample gives only" in remask(*train, "a.json").stderr
+    assert remask(*train, "b.json", **RANK_1).stderr == ""
+    for out, args in (("c.json", [*train, "c.json", "--log-all-ranks"]), ("d.json", ["--log-all-ranks", *train, "d.json"])):
+        assert "WARNING [rank 1] the sample gives only" in remask(*args, **RANK_1).stderr
+        assert (tmp_path / out).exists()

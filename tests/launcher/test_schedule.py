@@ -41,7 +41,11 @@ def test_the_way_is_hugging_faces(shape: Any) -> None:
 def test_warmup_stable_decay_stays_and_then_falls() -> None:
     config = ScheduleConfig(steps=100, warmup_steps=10, shape="warmup-stable-decay", decay_fraction=0.2, final_fraction=0.1)
     found = [config.rate_at(step) for step in range(100)]
-    assert found[9:81] == [1.0] * 72 and found[90] == pytest.approx(0.1 + 0.9 * 0.5) and found[99] == pytest.approx(0.1 + 0.9 * 0.05)
+    assert (
+        found[9:81] == pytest.approx([1.0] * 72)
+        and found[90] == pytest.approx(0.1 + 0.9 * 0.5)
+        and found[99] == pytest.approx(0.1 + 0.9 * 0.05)
+    )
 
 
 def test_without_warmup_the_first_step_has_the_peak() -> None:
