@@ -9,6 +9,7 @@ from remask.launcher.errors import UserError
 
 BENCHMARKS = {
     "kernels": "the fused kernels compiled for three GPU architectures, with registers, spills and bytes moved",
+    "learning": "what tiny models learn: static and dynamic masks, SOP and NSP, the four sharing modes",
     "loader": "batches of masked rows next to HF's collator, webdataset and MDS, in tokens per CPU-second",
     "prep": "the offline stage next to HF datasets, datatrove and webdataset, in MB per CPU-second",
     "step": "a training step on CPU next to Hugging Face's model, in tokens per second",
