@@ -52,3 +52,31 @@ def test_without_warmup_the_first_step_has_the_peak() -> None:
     assert ScheduleConfig(steps=5, warmup_steps=0).rate_at(0) == 1.0
     assert ScheduleConfig(steps=5, warmup_steps=5).rate_at(4) == 1.0
     assert ScheduleConfig(steps=5, warmup_steps=5).rate_at(7) == 0.0
+
+
+def test_the_nearest_end_of_steps_tokens_and_hours_counts() -> None:
+    config = ScheduleConfig(steps=1000, warmup_steps=10, tokens=5000, hours=2.0)
+    assert config.done_at(500, 1000, 60) == 0.5
+    assert config.done_at(500, 4000, 60) == 0.8
+    assert config.done_at(500, 4000, 6480) == 0.9
+
+
+def test_the_rate_follows_the_budget_from_where_the_warm_up_ended() -> None:
+    config = ScheduleConfig(steps=10**6, warmup_steps=10, tokens=1000)
+    assert config.rate_at(4, done=0.05) == 0.5
+    assert config.rate_at(10, done=0.2, done_when_warm=0.2) == 1.0
+    assert config.rate_at(50, done=0.6, done_when_warm=0.2) == pytest.approx(0.5)
+    in_steps = ScheduleConfig(steps=100, warmup_steps=10)
+    assert [in_steps.rate_at(step) for step in range(100)] == [in_steps.rate_at(step, step / 100, 0.1) for step in range(100)]
+
+
+def test_the_batch_grows_and_phases_have_their_own_size() -> None:
+    config = ScheduleConfig(
+        steps=100, warmup_steps=0, first_batch_rows=8, batch_warmup_steps=10, short_fraction=0.5, short_length=64, short_batch_rows=128
+    )
+    assert [config.rows_at(step, False, 64) for step in (0, 5, 10, 99)] == [8, 36, 64, 64]
+    assert [config.rows_at(step, True, 64) for step in (0, 5, 10)] == [8, 68, 128]
+    assert config.is_short(0.49) and not config.is_short(0.5)
+    assert ScheduleConfig(steps=100, warmup_steps=0).rows_at(0, False, 64) == 64
+    with pytest.raises(ValueError, match="batch_warmup_steps"):
+        ScheduleConfig(first_batch_rows=8)

@@ -28,21 +28,36 @@ metrics: {log_every_steps: 1, evaluate_every_steps: 20, evaluate_rows: 64, row_d
 
 
 @pytest.fixture(scope="session")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Few enough rows that 40 steps go over the end of an epoch."""
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus and its tokenizer."""
     folder = tmp_path_factory.mktemp("training")
     (folder / "corpus.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS[:260]))
     (folder / "tokenizer.json").write_text(trained("unigram").text)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shards(corpus: Path) -> Path:
+    """Few enough rows that 40 steps go over the end of an epoch."""
+    return prepared(corpus, 32)
+
+
+@pytest.fixture(scope="session")
+def short_shards(corpus: Path) -> Path:
+    return prepared(corpus, 16)
+
+
+def prepared(corpus: Path, length: int) -> Path:
     settings = PrepConfig(
-        sources=(Source(name="documents", paths=(str(folder / "corpus.jsonl"),)),),
-        tokenizer=folder / "tokenizer.json",
-        pack=PackConfig(mode="segment-pair", sequence_length=32, short_probability=0.1),
+        sources=(Source(name="documents", paths=(str(corpus / "corpus.jsonl"),)),),
+        tokenizer=corpus / "tokenizer.json",
+        pack=PackConfig(mode="segment-pair", sequence_length=length, short_probability=0.1),
         clean=CleanConfig(validation_share=0.05),
     )
     with local_workers(1) as workers:
-        outcome = prepare(settings, folder / "shards", workers, lambda *_: None)
+        outcome = prepare(settings, corpus / f"shards-{length}", workers, lambda *_: None)
     assert outcome.manifest is not None
-    return folder / "shards"
+    return corpus / f"shards-{length}"
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from launcher.training.ranks import digests, end_of, keep_only, losses, records, train
+from launcher.training.ranks import digests, end_of, keep_only, losses, records, start, train, wait
 
 from remask.launcher.sealed import seal
 
@@ -90,3 +90,46 @@ def test_damaged_and_foreign_checkpoints_are_named_and_the_newest_whole_one_is_u
         assert (damaged / "checkpoints" / f"damaged-step-{step:08d}").is_dir()
     assert "resumed at step 8 " in said
     assert end_of(damaged)["weights"] == end_of(whole)["weights"]
+
+
+def test_two_phases_a_growing_batch_and_a_token_budget_resume_exactly(
+    recipe: str, shards: Path, short_shards: Path, tmp_path: Path
+) -> None:
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    args = [
+        "--schedule.steps", "1000", "--schedule.tokens", "16000", "--schedule.short-fraction", "0.5", "--schedule.short-length", "16",
+        "--data.short-sets", str(short_shards),
+        "--schedule.short-batch-rows", "36", "--schedule.first-batch-rows", "12", "--schedule.batch-warmup-steps", "10",
+        "--checkpoint.save-every-steps", "5", "--checkpoint.keep-last", "100",
+    ]  # fmt: skip
+    train(2, *run_args(recipe, shards, whole, *args))
+    told = records(whole, "training")
+    sizes = [record["rows"] for record in told]
+    assert sizes[:3] == [12, 14, 17] and 36 in sizes and sizes[-1] == 24
+    turn = next(number for number, record in enumerate(told) if number and record["position"] == 0)
+    assert sizes[turn] == 24 and told[turn - 1]["tokens"] >= 8000 > told[turn - 2]["tokens"]
+    assert told[-1]["tokens"] >= 16000 > told[-2]["tokens"] and told[-1]["lr"] < told[turn]["lr"] < max(record["lr"] for record in told)
+    for stop in (5, turn // 5 * 5 + 5):  # in each phase
+        shutil.rmtree(resumed, ignore_errors=True)
+        shutil.copytree(whole, resumed)
+        keep_only(resumed, stop)
+        train(2, *run_args(recipe, shards, resumed, *args))
+        assert losses(resumed) == losses(whole) and end_of(resumed)["weights"] == end_of(whole)["weights"]
+
+
+def test_what_would_mix_up_two_runs_is_refused(recipe: str, shards: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(1, *run_args(recipe, shards, run, "--schedule.steps", "6"))
+
+    def refused(*args: str) -> str:
+        codes, said = wait(start(1, *args))
+        assert codes == [2] and "Traceback" not in said
+        return said
+
+    assert "seed: 7 here, 1 there" in refused(*run_args(recipe, shards, run, "--schedule.steps", "6", "--seed", "7"))
+    assert "holds a run with checkpoints" in refused(*run_args(recipe, shards, run, "--schedule.steps", "6", "--resume", "never"))
+    branch = ["--resume", str(run), "--optimizer.lr", "1e-4", "--schedule.steps", "9"]
+    said = train(1, *run_args(recipe, shards, tmp_path / "branch", *branch))
+    assert "begins this run, though optimizer.lr: 0.0001 here, 0.03 there" in said and end_of(tmp_path / "branch")["step"] == 9
+    assert "its model is another one" in refused(*run_args(recipe, shards, tmp_path / "other", *branch, "--model.layers", "2"))
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000006"]
