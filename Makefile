@@ -11,9 +11,10 @@ demo: $(READY)
 	$(BIN)/remask demo
 
 test: lint
-	$(BIN)/pytest -n auto -m "not dist and not slurm and not kernels and not gpu"
-	$(BIN)/pytest -m "dist or slurm"
+	$(BIN)/pytest -n auto -m "not dist and not slurm and not kernels and not gpu and not slow"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "dist or slurm"
 	TRITON_INTERPRET=1 $(BIN)/pytest -n auto -m kernels
+	$(BIN)/pytest -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

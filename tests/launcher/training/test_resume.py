@@ -16,10 +16,10 @@ def run_args(recipe: str, shards: Path, run: Path, *more: str) -> list[str]:
     return ["--preset", recipe, "--data", str(shards), "--out", str(run), *more]
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_a_resumed_run_is_bit_exact(stage: int, recipe: str, shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stage", "precision"), [(0, "fp32"), (1, "fp32"), (2, "fp32"), (3, "fp32"), (2, "bf16")])
+def test_a_resumed_run_is_bit_exact(stage: int, precision: str, recipe: str, shards: Path, tmp_path: Path) -> None:
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    args = ["--engine.zero-stage", str(stage), "--metrics.log-every-steps", "3"]
+    args = ["--engine.zero-stage", str(stage), "--engine.precision", precision, "--metrics.log-every-steps", "3"]
     train(2, *run_args(recipe, shards, whole, *args))
     assert [path.name for path in sorted((whole / "checkpoints").iterdir())] == [f"step-{step:08d}" for step in (13, 26, 39, 40)]
     shutil.copytree(whole, resumed)
