@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class Records:
     """The records of one rank. Those of steps that a resumed run makes again are removed, so that each step stands there once."""
 
-    def __init__(self, run: Path, place: Place, *, tensorboard: bool, resumed_step: int) -> None:
+    def __init__(self, run: Path, place: Place, *, tensorboard: bool, resumed_step: int | None) -> None:
         self.file = run / "metrics" / f"rank-{place.rank:05d}.jsonl"
         self.file.parent.mkdir(parents=True, exist_ok=True)
         _trim(self.file, resumed_step)
@@ -33,12 +33,12 @@ class Records:
         if place.rank == 0:
             self._open_displays(run, tensorboard, resumed_step)
 
-    def _open_displays(self, run: Path, tensorboard: bool, resumed_step: int) -> None:
+    def _open_displays(self, run: Path, tensorboard: bool, resumed_step: int | None) -> None:
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
             # purge_step: TensorBoard forgets what a resumed run makes again.
-            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=resumed_step or None)
+            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=resumed_step)
             self._closing.callback(self._board.close)
         if sys.stderr.isatty():
             from rich.console import Console
@@ -87,8 +87,8 @@ def json_number(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _trim(file: Path, step: int) -> None:
-    """Leave only whole records of steps up to this one."""
+def _trim(file: Path, step: int | None) -> None:
+    """Leave only whole records of steps up to this one, or none."""
     if not file.exists():
         return
     kept = []
@@ -97,7 +97,7 @@ def _trim(file: Path, step: int) -> None:
             record = json.loads(line)
         except ValueError:  # a line that a killed run did not finish
             continue
-        if record["step"] <= step and line.endswith("\n"):
+        if step is not None and record["step"] <= step and line.endswith("\n"):
             kept.append(line)
     with written_whole(file) as stream:
         stream.write("".join(kept).encode())

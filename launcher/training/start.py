@@ -69,6 +69,8 @@ def _run(config: RunConfig, out: Path, resume: str, place: Place, stack: ExitSta
     stop = stack.enter_context(noticing_signals())
     device = torch.device("cuda", place.local_rank) if torch.cuda.is_available() else torch.device("cpu")
     memory.check_precision(config, device.type)
+    if (devices := torch.cuda.device_count()) > 1 and place.world_size == 1:
+        log.warning("%d GPUs are here and one is used; torchrun --nproc-per-node %d -m remask.launcher.train … uses all", devices, devices)
     loaders, vocabulary = open_loaders(config, place)
     data = run_folder.hash_data(config.data)
     if place.rank == 0:
@@ -100,7 +102,7 @@ def _run(config: RunConfig, out: Path, resume: str, place: Place, stack: ExitSta
         log.info("resumed at step %d from %s", state.step, checkpoint.folder)
     if place.rank == 0:
         run_folder.write_start(out, config, engine.ds_config, hosts)
-    records = Records(out, place, tensorboard=config.metrics.tensorboard, resumed_step=state.step)
+    records = Records(out, place, tensorboard=config.metrics.tensorboard, resumed_step=state.step if checkpoint else None)
     stack.callback(records.close)
     trainer = Trainer(
         config=config,

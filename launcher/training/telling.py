@@ -1,6 +1,9 @@
 """The steps between two lines of metrics, and what is told of them."""
 
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,16 +30,21 @@ class Window:
     _flops: int = 0
     _norm: float = 0.0
     _rate: float = 0.0
-    _bytes: dict[str, int] = field(default_factory=dict)
+    _bytes: Counter[str] = field(default_factory=Counter)
+    """What had been sent when the steps began."""
     _first_seen: tuple[float, float] | None = None
     """Time and share of the budget at this start's first line, which the time to go is reckoned from."""
 
-    def pause(self) -> float:
-        return time.monotonic()
+    def __post_init__(self) -> None:
+        self._bytes = Counter(self.traffic.payload_bytes)
 
-    def resume(self, paused: float) -> None:
-        """What was done since the pause does not count as training."""
-        self._began += time.monotonic() - paused
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done in the block, and what it sends, does not count as training."""
+        began, sent = time.monotonic(), Counter(self.traffic.payload_bytes)
+        yield
+        self._began += time.monotonic() - began
+        self._bytes += self.traffic.payload_bytes - sent
 
     def add(self, batch: StepBatch, rows: int, tokens: int, state: RunState, losses: dict[str, float], norm: float, rate: float) -> None:
         """A step, which begins at the state's position."""
@@ -57,9 +65,7 @@ class Window:
         seconds, told = max(time.monotonic() - self._began, 1e-9), state.since_last_line
         losses = {name: loss / told.steps for name, loss in told.losses.items()}
         mfu = self._flops / seconds / self.device.peak_flops if self.device.peak_flops else 0.0
-        bytes_now = dict(self.traffic.payload_bytes)
-        moved = {name: round((amount - self._bytes.get(name, 0)) / max(self._timed_steps, 1)) for name, amount in bytes_now.items()}
-        moved = {name: amount for name, amount in moved.items() if amount}
+        moved = {name: round(sent / max(self._timed_steps, 1)) for name, sent in (self.traffic.payload_bytes - self._bytes).items()}
         record: dict[str, Any] = {
             "step": state.step,
             "kind": "training",
@@ -85,7 +91,7 @@ class Window:
         scalars |= {"train/gradient_norm": self._norm, "speed/tokens_per_s": record["tokens_per_s"], "speed/mfu": mfu}
         scalars |= {"speed/data_wait": record["data_wait"], **{f"bytes_per_step/{name}": amount for name, amount in moved.items()}}
         sentence = self._sentence(record, schedule, state)
-        self._bytes, state.since_last_line = bytes_now, SinceLastLine()
+        self._bytes, state.since_last_line = Counter(self.traffic.payload_bytes), SinceLastLine()
         self._timed_steps = self._timed_tokens = self._flops = 0
         self.waited, self._began = 0.0, time.monotonic()
         return record, sentence, scalars

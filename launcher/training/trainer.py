@@ -232,43 +232,44 @@ class Trainer:
         self.records.show(sentence, done)
 
     def _evaluate(self) -> None:
-        paused = self.window.pause()
-        evaluation = self.held_out.evaluate(self.engine, self.micro_batch_tokens)
-        filled = fill_masks(self.engine, self.vocabulary, self.config.metrics.sentences)
-        texts = {sentence: ", ".join(f"{word} {share:.0%}" for word, share in guesses) for sentence, guesses in filled.items()}
-        scalars: dict[str, float] = {}
-        if evaluation is not None:
-            scalars = {f"validation/{name}": loss for name, loss in evaluation.losses.items()}
-            scalars["validation/perplexity"] = evaluation.perplexity
-            parts = ", ".join(f"{name} {loss:.4f}" for name, loss in evaluation.losses.items())
-            log.info("step %d, validation on %d rows: perplexity %.2f (%s)", self.state.step, evaluation.rows, evaluation.perplexity, parts)
-        if self.config.metrics.layer_movements:
-            for layer, movement in enumerate(self.held_out.movements(self.engine, self.micro_batch_tokens)):
-                scalars |= {f"layers/{layer}/{name}": value for name, value in movement._asdict().items()}
-        if self.peers.place.rank == 0:
-            for sentence, text in texts.items():
-                log.info("step %d, %s  %s", self.state.step, sentence, text)
-            self.records.write({"step": self.state.step, "kind": "evaluation", **scalars, "filled": filled})
-        self.records.plot(self.state.step, scalars, {f"filled/{sentence}": text for sentence, text in texts.items()})
-        give_back_memory()
-        self.window.resume(paused)
+        with self.window.paused():
+            evaluation = self.held_out.evaluate(self.engine, self.micro_batch_tokens)
+            filled = fill_masks(self.engine, self.vocabulary, self.config.metrics.sentences)
+            texts = {sentence: ", ".join(f"{word} {share:.0%}" for word, share in guesses) for sentence, guesses in filled.items()}
+            scalars: dict[str, float] = {}
+            if evaluation is not None:
+                scalars = {f"validation/{name}": loss for name, loss in evaluation.losses.items()}
+                scalars["validation/perplexity"] = evaluation.perplexity
+                parts = ", ".join(f"{name} {loss:.4f}" for name, loss in evaluation.losses.items())
+                log.info(
+                    "step %d, validation on %d rows: perplexity %.2f (%s)", self.state.step, evaluation.rows, evaluation.perplexity, parts
+                )
+            if self.config.metrics.layer_movements:
+                for layer, movement in enumerate(self.held_out.movements(self.engine, self.micro_batch_tokens)):
+                    scalars |= {f"layers/{layer}/{name}": value for name, value in movement._asdict().items()}
+            if self.peers.place.rank == 0:
+                for sentence, text in texts.items():
+                    log.info("step %d, %s  %s", self.state.step, sentence, text)
+                self.records.write({"step": self.state.step, "kind": "evaluation", **scalars, "filled": filled})
+            self.records.plot(self.state.step, scalars, {f"filled/{sentence}": text for sentence, text in texts.items()})
+            give_back_memory()
 
     def _save(self) -> str:
         if self._saved_step == self.state.step:
             return ""
-        paused = self.window.pause()
-        self.records.sync()
-        self.state.losses, self.state.norms = list(self.guard.losses), list(self.guard.norms)
-        self.state.loss_scaler = self.engine.loss_scaler()
-        about = {"config": plain(self.config), "data": self.data, "micro_batch_tokens": self.micro_batch_tokens}
-        error = self.store.save(self.engine, self.state, about, self._stored)
-        self._saved_at = time.monotonic()
-        if error:
-            log.warning("step %d: the checkpoint could not be written (%s); older ones stand, the run goes on", self.state.step, error)
-        else:
-            self._setbacks, self._saved_step = 0, self.state.step
-            log.info("step %d: checkpoint written in %.1f s", self.state.step, self._saved_at - paused)
-        self.window.resume(paused)
+        with self.window.paused():
+            begin = time.monotonic()
+            self.records.sync()
+            self.state.losses, self.state.norms = list(self.guard.losses), list(self.guard.norms)
+            self.state.loss_scaler = self.engine.loss_scaler()
+            about = {"config": plain(self.config), "data": self.data, "micro_batch_tokens": self.micro_batch_tokens}
+            error = self.store.save(self.engine, self.state, about, self._stored)
+            self._saved_at = time.monotonic()
+            if error:
+                log.warning("step %d: the checkpoint could not be written (%s); older ones stand, the run goes on", self.state.step, error)
+            else:
+                self._setbacks, self._saved_step = 0, self.state.step
+                log.info("step %d: checkpoint written in %.1f s", self.state.step, self._saved_at - begin)
         return error
 
     def _stored(self, weights: dict[str, torch.Tensor]) -> StoredModel:
