@@ -55,7 +55,8 @@ def main(args: Sequence[str]) -> int:
     config = _with_shorthands(options, config)
     place = ranks.place_of(os.environ)
     if options.dry_run:
-        _show_plan(config, place)
+        if place.rank == 0:
+            _show_plan(config, place)
         return 0
     from remask.launcher.training.start import run
 
@@ -63,14 +64,16 @@ def main(args: Sequence[str]) -> int:
 
 
 def _with_shorthands(options: TrainOptions, config: RunConfig) -> RunConfig:
-    try:
-        if options.data:
+    if options.data:
+        try:
             config = replace(config, data=replace(config.data, sets=tuple(str(folder) for folder in options.data)))
-        if options.micro_batch is not None:
-            tokens = None if options.micro_batch == "auto" else int(options.micro_batch)
-            config = replace(config, engine=replace(config.engine, micro_batch_tokens=tokens))
-    except ValueError as error:
-        raise UserError(f"remask train: --micro-batch {options.micro_batch}: it must be auto or a number of tokens ({error})") from error
+        except ValueError as error:
+            raise UserError(f"remask train: --data: {error}") from error
+    if options.micro_batch is not None:
+        if options.micro_batch != "auto" and not (options.micro_batch.isdecimal() and int(options.micro_batch)):
+            raise UserError(f"remask train: --micro-batch: {options.micro_batch!r} was given, it must be auto or a number of tokens")
+        tokens = None if options.micro_batch == "auto" else int(options.micro_batch)
+        config = replace(config, engine=replace(config.engine, micro_batch_tokens=tokens))
     if not config.data.sets:
         raise UserError("remask train: --data: missing; give the folder that remask prep has made")
     if config.schedule.short_fraction and not config.data.short_sets:
@@ -82,11 +85,14 @@ def _with_shorthands(options: TrainOptions, config: RunConfig) -> RunConfig:
 
 
 def _show_plan(config: RunConfig, place: Place) -> None:
-    from remask.launcher.training.memory import count_trained, estimate_memory
+    import torch
+
+    from remask.launcher.training.memory import check_precision, count_trained, estimate_memory
     from remask.launcher.training.run_folder import describe_environment, hash_data, host_name
     from remask.launcher.training.start import open_loaders
 
     world = place.world_size
+    check_precision(config, "cuda" if torch.cuda.is_available() else "cpu")
     open_loaders(config, place)
     parameters = count_trained(config)
     memory = estimate_memory(config, parameters, world)
@@ -100,6 +106,7 @@ def _show_plan(config: RunConfig, place: Place) -> None:
     print(f"\n# memory of one of {world} ranks")
     for name in ("weights", "gradients", "master", "moments"):
         print(f"{name:<12} {getattr(memory, name) / 1e9:10.3f} GB")
+    print(f"{'sum':<12} {memory.states / 1e9:10.3f} GB")
     print(f"{'activations':<12} {memory.activations_per_token * row / 1e9:10.3f} GB at most for each row of {row} tokens in a micro-batch")
     print(f"{parameters:,} trained parameters, {config.schedule.steps:,} steps of {config.data.batch_rows:,} rows")
 

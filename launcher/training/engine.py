@@ -55,7 +55,7 @@ class Engine:
         )
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=self.optimizer, config=self.ds_config)
         self.shards: list[Shard] = find_shards(self._engine, names, place.rank)
-        self.optimizer.attach(self.shards, sharded=self.stage > 0)
+        self.optimizer.attach(self.shards, sharded=self.stage > 0, device=self.device)
         self.weights = {name: weight for weight, name in names.items()}
 
     def losses(self, micro_batch: dict[str, Tensor]) -> dict[str, Loss]:

@@ -56,7 +56,7 @@ class HeldOut:
         place = peers.place
         maker, masker = row_maker(blocks, data, masking), make_masker(blocks, masking)
         batches = fixed_batches(blocks, maker, masker, data.batch_rows, place.rank, place.world_size)
-        self._batches = list(_first(batches, rows, place.world_size))
+        self._batches = list(_first(batches, rows))
 
     def evaluate(self, engine: "Engine", most_tokens: int) -> Evaluation | None:
         """Called by every rank; None where nothing is held out."""
@@ -88,13 +88,11 @@ class HeldOut:
             return measure_movements(engine.model.encoder, arguments["ids"], arguments["offsets"], arguments["segments"])
 
 
-def _first(batches: Iterator[Batch], rows: int, world: int) -> Iterator[Batch]:
-    """Until about so many rows are reached over all ranks."""
-    left = math.ceil(rows / world)
+def _first(batches: Iterator[Batch], rows: int) -> Iterator[Batch]:
+    """Of the first rows of the set, those that are this rank's: the same ones for any number of ranks."""
     for batch in batches:
-        yield batch.rows(0, min(left, len(batch)))
-        left -= len(batch)
-        if left <= 0:
+        yield batch.rows(0, int((batch.stream < rows).sum()))
+        if len(batch) and batch.stream[-1] >= rows:
             return
 
 

@@ -62,7 +62,8 @@ def write_incident(
             before[place] = target
         texts = {name: tokenizer.decode(ids, skip_special_tokens=False) for name, ids in (("text", before), ("masked", row["ids"]))}
         told.append({"loss": json_number(row["loss"]), **{name: row[name] for name in ("position", "row", "set", "epoch")}, **texts})
-    file = run / "incidents" / f"step-{state.step:08d}.json"
+    # After a rollback the same step may fail again, on other rows.
+    file = run / "incidents" / f"step-{state.step:08d}-row-{state.position}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     facts = {name: json_number(fact) for name, fact in facts.items()}
     record = {"why": why, "policy": policy, "step": state.step, "position": state.position, **facts, "rows": told}

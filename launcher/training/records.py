@@ -23,8 +23,9 @@ class Records:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         _trim(self.file, resumed_step)
         if place.rank == 0:  # a rank that is no more cannot do it itself
+            mine = {f"rank-{rank:05d}.jsonl" for rank in range(place.world_size)}
             for file in self.file.parent.glob("rank-*.jsonl"):
-                if int(file.stem.removeprefix("rank-")) >= place.world_size:
+                if file.name not in mine:
                     _trim(file, resumed_step)
         self._closing = ExitStack()
         self._stream = self._closing.enter_context(self.file.open("a", encoding="utf-8"))
@@ -37,9 +38,9 @@ class Records:
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            # purge_step: TensorBoard forgets what a resumed run makes again.
-            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=resumed_step)
-            self._closing.callback(self._board.close)
+            self._board_folder = str(run / "tensorboard")
+            self._board = SummaryWriter(self._board_folder, purge_step=0 if resumed_step is None else resumed_step + 1)
+            self._closing.callback(lambda: self._board.close())
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
@@ -61,6 +62,9 @@ class Records:
         self._stream.close()
         _trim(self.file, step)
         self._stream = self._closing.enter_context(self.file.open("a", encoding="utf-8"))
+        if self._board is not None:
+            self._board.close()
+            self._board = type(self._board)(self._board_folder, purge_step=step + 1)
 
     def show(self, sentence: str, done: float) -> None:
         """On rank 0's terminal, or in its log."""
@@ -94,10 +98,9 @@ def _trim(file: Path, step: int | None) -> None:
     kept = []
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
         try:
-            record = json.loads(line)
-        except ValueError:  # a line that a killed run did not finish
+            whole = line.endswith("\n") and step is not None and json.loads(line)["step"] <= step
+        except (ValueError, KeyError, TypeError):  # a line that a killed run did not finish, or that is not ours
             continue
-        if step is not None and record["step"] <= step and line.endswith("\n"):
-            kept.append(line)
+        kept.extend([line] if whole else [])
     with written_whole(file) as stream:
         stream.write("".join(kept).encode())

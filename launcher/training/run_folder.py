@@ -4,6 +4,8 @@ config.yaml        the resolved config
 ds_config.json     what DeepSpeed got
 environment.json   versions, machines, the command; one entry a start
 data.json          hashes of the shard sets' manifests
+train.log          what rank 0 said
+beats/             each rank's last sign of life
 end.json           how the last start ended: finished or stopped, why and where
 """
 
@@ -25,7 +27,7 @@ from remask.launcher.config import RunConfig, dump
 from remask.launcher.decode import encode
 
 _PACKAGES = ("remask", "torch", "deepspeed", "numpy", "triton", "transformers")
-_END = "end.json"
+_END, _DATA = "end.json", "data.json"
 # What may differ between two starts of one run: how it is computed, saved and told, and what is done about incidents.
 _FREE = ("engine", "guard", "checkpoint", "metrics")
 
@@ -92,8 +94,14 @@ def write_start(run: Path, config: RunConfig, ds_config: dict[str, Any], hosts: 
     _write(run / "config.yaml", dump(config))
     _write(run / "ds_config.json", json.dumps(ds_config, indent=2) + "\n")
     _write(run / "environment.json", json.dumps([*starts, describe_environment(hosts)], indent=1) + "\n")
-    _write(run / "data.json", json.dumps(hash_data(config.data), indent=1) + "\n")
+    _write(run / _DATA, json.dumps(hash_data(config.data), indent=1) + "\n")
     (run / _END).unlink(missing_ok=True)
+
+
+def read_data(run: Path) -> dict[str, str]:
+    """As `hash_data` told it when the run was started last."""
+    found: dict[str, str] = _read_json(run / _DATA, {})
+    return found
 
 
 def write_end(run: Path, end: dict[str, Any]) -> None:

@@ -42,8 +42,9 @@ class ShardedOptimizer(Optimizer):
         self._base_rates = [group["lr"] for group in self.param_groups]
         self._attached: dict[Tensor, _Attached] = {}
 
-    def attach(self, shards: Sequence[Shard], sharded: bool) -> None:
-        """After DeepSpeed has cut the weights. `sharded` if other ranks hold other parts."""
+    def attach(self, shards: Sequence[Shard], sharded: bool, device: torch.device) -> None:
+        """After DeepSpeed has cut the weights. `sharded` if other ranks hold other parts; collectives work on the device."""
+        self._device = device
         config, options = self.config, {}
         if config.name == "lamb" and sharded:
             options["sum_over_ranks"] = self._sum_over_ranks
@@ -98,8 +99,9 @@ class ShardedOptimizer(Optimizer):
         rows = torch.tensor([places[segment.name] for segment in shard.segments], dtype=torch.int64, device=norms.device)
         whole = torch.zeros(len(shard.names), 2, dtype=norms.dtype, device=norms.device)
         whole[rows] = norms
-        torch.distributed.all_reduce(whole)
-        return whole[rows]
+        summed = whole.to(self._device)  # offloaded shards lie on the host
+        torch.distributed.all_reduce(summed)
+        return summed.to(norms.device)[rows]
 
     def moments(self) -> Iterator[tuple[Segment, dict[str, Tensor]]]:
         """Each segment's moments, views where they are; zeros before the first step."""
@@ -107,6 +109,10 @@ class ShardedOptimizer(Optimizer):
             for segment in attached.shard.segments:
                 state = self._inner.state[segment.values]
                 yield segment, {name: state[name] if name in state else torch.zeros_like(segment.values) for name in MOMENTS}
+
+    def forget(self) -> None:
+        """As before the first step."""
+        self._inner.state.clear()
 
     def restore(self, segment: Segment, moments: dict[str, Tensor]) -> None:
         """Moments of a segment as they were after `self.steps` steps, which must be set before."""

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remask.data_prep.data import DataConfig
+from remask.data_prep.errors import InputError
 from remask.data_prep.files import locked
 from remask.data_prep.loader import Loader, open_loader
 from remask.data_prep.tokenizer import Vocabulary
@@ -18,9 +19,9 @@ from remask.launcher.config import RunConfig, load
 from remask.launcher.errors import UserError
 from remask.launcher.ranks import Place
 from remask.launcher.training import run_folder
-from remask.launcher.training.signals import noticing_signals
+from remask.launcher.training.signals import ending_by_signals, noticing_signals
 from remask.launcher.training.state import RunState
-from remask.launcher.training.store import Checkpoint, Store, read_checkpoint, weights_digest
+from remask.launcher.training.store import Checkpoint, Store, newest_whole, weights_digest
 
 if TYPE_CHECKING:
     from remask.launcher.training.peers import Peers
@@ -29,7 +30,15 @@ log = logging.getLogger(__name__)
 
 FAILED_EXIT, LOST_PEER_EXIT, INTERRUPTED_EXIT = 1, 3, 130
 # How gloo and NCCL say that another rank is gone or silent.
-_LOST_PEER = ("Connection closed by peer", "Connection reset", "Timed out", "timed out", "Broken pipe", "Connection refused", "NCCL")
+_LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset",
+    "Timed out",
+    "timed out",
+    "Broken pipe",
+    "Connection refused",
+    "ncclRemoteError",
+)
 
 
 def run(config: RunConfig, out: Path, resume: str, place: Place) -> int:
@@ -66,23 +75,23 @@ def _run(config: RunConfig, out: Path, resume: str, place: Place, stack: ExitSta
     from remask.launcher.training.traffic import watch_collectives
     from remask.launcher.training.trainer import Trainer
 
-    stop = stack.enter_context(noticing_signals())
     device = torch.device("cuda", place.local_rank) if torch.cuda.is_available() else torch.device("cpu")
     memory.check_precision(config, device.type)
     if (devices := torch.cuda.device_count()) > 1 and place.world_size == 1:
         log.warning("%d GPUs are here and one is used; torchrun --nproc-per-node %d -m remask.launcher.train … uses all", devices, devices)
     loaders, vocabulary = open_loaders(config, place)
     data = run_folder.hash_data(config.data)
-    if place.rank == 0:
-        stack.enter_context(locked(out))
-        logs.also_to(out / "train.log")
     keep_freed_memory()
     distributed.meet(place)
     traffic = watch_collectives()
     # The heartbeat is to speak first: it knows which rank is silent.
-    distributed.start(place, seconds=1.5 * config.engine.timeout_seconds + 10)
+    with ending_by_signals():
+        distributed.start(place, seconds=1.5 * config.engine.timeout_seconds + 10)
+    stop = stack.enter_context(noticing_signals())
     stack.callback(torch.distributed.destroy_process_group)
     peers = Peers(place, traffic)
+    if problem := peers.tell(_take(out, stack) if place.rank == 0 else ""):
+        raise UserError(problem)
     hosts = [str(host) for host in peers.collect(run_folder.host_name())]
     ranks_here = hosts.count(run_folder.host_name())
     if device.type == "cpu":
@@ -99,7 +108,9 @@ def _run(config: RunConfig, out: Path, resume: str, place: Place, stack: ExitSta
     engine = Engine(config, model, place)
     if checkpoint:
         store.load_into(engine, checkpoint)
-        log.info("resumed at step %d from %s", state.step, checkpoint.folder)
+        log.info("resumed at step %d from %s, micro-batches of %d tokens", state.step, checkpoint.folder, tokens)
+        if (before := checkpoint.config["engine"]["precision"]) != config.engine.precision:
+            log.warning("its steps so far were made in %s, the next ones are in %s", before, config.engine.precision)
     if place.rank == 0:
         run_folder.write_start(out, config, engine.ds_config, hosts)
     records = Records(out, place, tensorboard=config.metrics.tensorboard, resumed_step=state.step if checkpoint else None)
@@ -129,6 +140,18 @@ def _run(config: RunConfig, out: Path, resume: str, place: Place, stack: ExitSta
         log.info("%s at step %d (%s); the run is in %s", end["end"], end["step"], end["why"], out)
     peers.tell(None)  # nobody leaves before the end is written down
     return INTERRUPTED_EXIT if end["interrupted"] else 0
+
+
+def _take(out: Path, stack: ExitStack) -> str:
+    """Be the only run in the folder; what stands against it."""
+    try:
+        stack.enter_context(locked(out))
+        logs.also_to(out / "train.log")
+    except InputError as error:
+        return str(error)
+    except OSError as error:
+        return f"{out}: cannot be written ({error.strerror}); choose another folder with --out"
+    return ""
 
 
 def _share_of_cores(ranks_here: int) -> int:
@@ -165,7 +188,8 @@ def open_loaders(config: RunConfig, place: Place) -> tuple[dict[bool, Loader], V
 
 def _find_start(config: RunConfig, out: Path, resume: str, store: Store, peers: "Peers", data: dict[str, str]) -> Checkpoint | None:
     """The checkpoint to go on from, if any, on every rank alike; UserError if what is asked for would mix up two runs."""
-    problem = peers.tell(_refuse_mixture(config, out, resume, store) if peers.place.rank == 0 else "")
+    store.remove_leftovers()
+    problem = peers.tell(_refuse_mixture(config, out, resume, store, data) if peers.place.rank == 0 else "")
     if problem:
         raise UserError(problem)
     ours = run_folder.plain(config)
@@ -180,7 +204,7 @@ def _find_start(config: RunConfig, out: Path, resume: str, store: Store, peers: 
     return store.choose(fits) if resume != "never" else None
 
 
-def _refuse_mixture(config: RunConfig, out: Path, resume: str, store: Store) -> str:
+def _refuse_mixture(config: RunConfig, out: Path, resume: str, store: Store, data: dict[str, str]) -> str:
     if not store.newest():
         return ""
     if resume == "never":
@@ -194,15 +218,19 @@ def _refuse_mixture(config: RunConfig, out: Path, resume: str, store: Store) -> 
             f"{out}: its run was started with another config ({changed[0]}); give the same options, "
             f"or another --out, with --resume {out} to begin from its weights"
         )
+    if run_folder.read_data(out) != data:
+        return f"{out}: its run was started with other shards than {', '.join(config.data.sets)}; give the same --data, or another --out"
     return ""
 
 
-def _branch(source: Path, ours: dict[str, object], fits: Callable[[Checkpoint], str]) -> Checkpoint:
-    """Another run's checkpoint as the beginning of this one: the newest of a run, or the one that is named."""
-    folders = sorted((source / "checkpoints").glob("step-*"), reverse=True) or [source]
-    checkpoint = read_checkpoint(folders[0])
-    if checkpoint.config["model"] != ours["model"]:
-        raise UserError(f"--resume {source}: its model is another one than this run's; give the same --preset and --model options")
+def _branch(source: Path, ours: dict[str, Any], fits: Callable[[Checkpoint], str]) -> Checkpoint:
+    """Another run's checkpoint as the beginning of this one: the newest whole one of a run, or the one that is named."""
+    checkpoint = newest_whole(source)
+    for section, key in (("model", None), ("data", "sentence_task")):
+        theirs, mine = checkpoint.config[section], ours[section]
+        if (theirs != mine) if key is None else (theirs[key] != mine[key]):
+            name = section if key is None else f"{section}.{key}"
+            raise UserError(f"--resume {source}: its {name} is another one than this run's; give the same --preset and options")
     if why := fits(checkpoint):
         log.warning("%s: begins this run, though %s", checkpoint.folder, why)
     return checkpoint

@@ -33,6 +33,8 @@ class RunState:
     """Spent training, over all restarts, by the clock of rank 0."""
     done_when_warm: float | None = None
     """Share of the budget that was used up when the warm-up ended."""
+    evaluated_step: int | None = None
+    """Of the last evaluation."""
     optimizer_steps: int = 0
     """Steps that changed weights."""
     losses: list[float] = field(default_factory=list)

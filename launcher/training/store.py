@@ -74,6 +74,7 @@ class Store:
         weights = engine.whole_weights()
         outcomes = self.peers.collect((error, digests))
         if errors := [error for error, _ in outcomes if error]:
+            self.remove_leftovers()
             return str(errors[0])
         known = {name: digest for _, digests in outcomes for name, digest in digests.items()}
 
@@ -85,26 +86,40 @@ class Store:
                 sync(path)
             partial.rename(folder)
             sync(self.folder)
-            self._remove_old(state.step)
 
-        return str(self.peers.tell(self._attempt(finish) if self.rank == 0 else ""))
+        error = str(self.peers.tell(self._attempt(finish) if self.rank == 0 else ""))
+        if error:
+            self.remove_leftovers()
+        elif self.rank == 0 and (problem := self._attempt(lambda: self._remove_old(state.step))):
+            log.warning("an old checkpoint could not be removed (%s)", problem)
+        return str(error)
 
     def choose(self, fits: Callable[[Checkpoint], str]) -> Checkpoint | None:
-        """The newest whole checkpoint of this run, on every rank alike. Others are named and set aside; `fits` says what is foreign."""
-        chosen: Path | None = None
+        """The newest whole checkpoint of this run, on every rank alike, or None if there is none at all; `fits` says what is foreign.
+
+        Newer ones that are damaged or foreign are named and set aside. UserError if none is whole: then nothing is changed.
+        """
+        chosen, refused = self.peers.tell(self._search(fits) if self.rank == 0 else None)
+        if chosen is None and refused:
+            raise UserError(
+                f"{next(iter(refused.values()))}; no whole checkpoint is left in {self.folder}; give another --out to begin anew"
+            )
         if self.rank == 0:
-            for folder in self.newest():
-                try:
-                    checkpoint = read_checkpoint(folder)
-                    if why := fits(checkpoint):
-                        raise UserError(f"{folder}: is of another run ({why})")
-                    chosen = folder
-                    break
-                except UserError as error:
-                    aside = _set_aside(folder)
-                    log.warning("%s; it is set aside as %s, and an older one is used", error, aside.name)
-        chosen = self.peers.tell(chosen)
+            for folder, why in refused.items():
+                log.warning("%s; it is set aside as %s, and an older one is used", why, _set_aside(folder).name)
         return None if chosen is None else read_checkpoint(chosen, checked=True)
+
+    def _search(self, fits: Callable[[Checkpoint], str]) -> tuple[Path | None, dict[Path, str]]:
+        """The newest that is whole and fits, and what is wrong with the newer ones."""
+        refused: dict[Path, str] = {}
+        for folder in self.newest():
+            try:
+                if why := fits(read_checkpoint(folder)):
+                    raise UserError(f"{folder}: is of another run ({why})")
+                return folder, refused
+            except UserError as error:
+                refused[folder] = str(error)
+        return None, refused
 
     def load_into(self, engine: "Engine", checkpoint: Checkpoint) -> None:
         """Weights, moments and loss scale as they were."""
@@ -113,8 +128,15 @@ class Store:
         engine.set_weights(load_file(checkpoint.folder / "model.safetensors"))
         engine.optimizer.steps = checkpoint.state.optimizer_steps
         engine.set_loss_scaler(checkpoint.state.loss_scaler)
+        engine.optimizer.forget()
         if engine.optimizer.steps:
             _read_moments(checkpoint.folder, engine)
+
+    def remove_leftovers(self) -> None:
+        """What a killed or failed save or removal has left."""
+        if self.rank == 0:
+            for leftover in [*self.folder.glob(".step-*.partial"), *self.folder.glob(".step-*.removed")]:
+                shutil.rmtree(leftover, ignore_errors=True)
 
     def _attempt(self, work: Callable[[], None]) -> str:
         """A disk that is full on one rank is told to all, instead of leaving them waiting."""
@@ -166,6 +188,19 @@ def _step_of(folder: Path) -> int:
 def _make_empty(partial: Path) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
+
+
+def newest_whole(run: Path) -> Checkpoint:
+    """Of another run, whose damaged ones are named and left alone; or the checkpoint itself. UserError if there is none."""
+    folders = sorted((run / CHECKPOINTS).glob("step-*"), reverse=True)
+    if not run.is_dir():
+        raise UserError(f"--resume {run}: no such folder; give auto, never, a run's folder or one of its checkpoints")
+    for folder in folders[:-1]:
+        try:
+            return read_checkpoint(folder)
+        except UserError as error:
+            log.warning("%s; an older one is used", error)
+    return read_checkpoint(folders[-1] if folders else run)
 
 
 def _set_aside(folder: Path) -> Path:

@@ -32,11 +32,16 @@ class Window:
     _rate: float = 0.0
     _bytes: Counter[str] = field(default_factory=Counter)
     """What had been sent when the steps began."""
-    _first_seen: tuple[float, float] | None = None
-    """Time and share of the budget at this start's first line, which the time to go is reckoned from."""
+    _first_seen: tuple[float, float] = (0.0, 0.0)
+    """Time and share of the budget when this start's steps began, which the time to go is reckoned from."""
 
     def __post_init__(self) -> None:
         self._bytes = Counter(self.traffic.payload_bytes)
+
+    def begin(self, schedule: ScheduleConfig, state: RunState) -> None:
+        """The steps of this start begin."""
+        self._began = time.monotonic()
+        self._first_seen = (self._began, schedule.done_at(state.step, state.tokens, state.seconds))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -98,8 +103,6 @@ class Window:
 
     def _sentence(self, record: dict[str, Any], schedule: ScheduleConfig, state: RunState) -> str:
         done = schedule.done_at(state.step, state.tokens, state.seconds)
-        if self._first_seen is None:
-            self._first_seen = (time.monotonic() - record["seconds"], done - self._timed_steps / schedule.steps)
         since, share = self._first_seen
         left = (1 - done) * (time.monotonic() - since) / max(done - share, 1e-12)
         parts = ", ".join(f"{name.replace('_', ' ')} {loss:.4f}" for name, loss in record["losses"].items())

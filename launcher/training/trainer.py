@@ -28,11 +28,12 @@ from remask.launcher.training.run_folder import plain
 from remask.launcher.training.signals import StopRequest, name_of
 from remask.launcher.training.state import RunState
 from remask.launcher.training.step_batch import StepBatch, cut
-from remask.launcher.training.store import Store
+from remask.launcher.training.store import Checkpoint, Store
 from remask.launcher.training.telling import Window
 
 log = logging.getLogger(__name__)
 
+_DONE = {"skip": "the step is left out", "rollback": "the run goes back", "stop": "the run ends"}
 _DROPOUT = 6  # what a key is for; the loader has those below
 
 
@@ -87,6 +88,7 @@ class Trainer:
         self.guard = Guard(self.config.guard, state.losses, state.norms)
         if state.step == 0:  # what an untrained model makes of it, to compare with
             self._evaluate()
+        self.window.begin(schedule, state)
         while (done := schedule.done_at(state.step, state.tokens, state.seconds)) < 1:
             if schedule.is_short(done) != state.short:
                 state.short, state.position, self._batches = schedule.is_short(done), 0, None
@@ -105,8 +107,7 @@ class Trainer:
                 self._evaluate()
             if state.step % self.config.checkpoint.save_every_steps == 0:
                 self._save()
-        if state.step % self.config.metrics.evaluate_every_steps:
-            self._evaluate()
+        self._evaluate()
         if state.since_last_line.steps:
             self._tell()
         return self._end("finished", "the budget is used up")
@@ -175,7 +176,9 @@ class Trainer:
         self.window.add(batch, agreed.rows, agreed.tokens, state, losses_by_name, outcome.norm, rate * self.config.optimizer.lr)
         if batch.digests is not None:
             self.records.write({"step": state.step + 1, "kind": "rows", "digests": batch.digests})
-        if why[0] and not (self.config.engine.precision == "fp16" and math.isfinite(total)):  # there DeepSpeed lowers its scale and goes on
+        # With fp16 a gradient that overflows is ordinary: DeepSpeed lowers its scale and goes on.
+        ordinary = self.config.engine.precision == "fp16" and math.isfinite(total) and not math.isfinite(outcome.norm)
+        if why[0] and not ordinary:
             facts: dict[str, Any] = {"losses": losses_by_name, "gradient_norm": outcome.norm, "batch_rows": agreed.rows}
             self._meet_incident(why[0], batch, agreed, facts, [float(sum(piece.values())) for piece in sums])
             return
@@ -203,26 +206,33 @@ class Trainer:
 
     def _meet_incident(self, why: str, batch: StepBatch, agreed: _Agreed, facts: dict[str, Any], means: list[float]) -> None:
         policy, state = self.config.guard.policy, self.state
+        self._setbacks += 1
+        checkpoint = self.store.choose(lambda _: "") if policy == "rollback" else None
+        if policy == "rollback" and (checkpoint is None or checkpoint.state.short != state.short):
+            policy = "skip"  # there is nothing to go back to in this phase
         rows = find_guilty_rows(self.engine, self.peers, batch, means, self.micro_batch_tokens)
         if self.peers.place.rank == 0:
             file = write_incident(self.run, why, policy, state, facts, rows, self.vocabulary)
-            log.warning("step %d: %s; policy %s, its rows are in %s", state.step, why, policy, file)
-        self._setbacks += 1
+            log.warning("step %d: %s; %s, its rows are in %s", state.step, why, _DONE[policy], file)
         if policy == "stop":
             raise TrainingError(f"step {state.step}: {why}; the run ends as guard.policy says, its rows are in {self.run / 'incidents'}")
         if self._setbacks > self.config.guard.most_in_a_row:
-            raise TrainingError(f"step {state.step}: {why}, the {self._setbacks}th time in a row; lower optimizer.lr or look at the rows")
-        behind = state.position + agreed.rows
-        if policy == "rollback" and (checkpoint := self.store.choose(lambda _: "")) is not None and checkpoint.state.short == state.short:
-            self.store.load_into(self.engine, checkpoint)
-            log.warning("back to step %d; its rows up to here are left out", checkpoint.state.step)
-            self.state = checkpoint.state
-            self.state.position, self.state.seconds = behind, state.seconds
-            self.guard = Guard(self.config.guard, self.state.losses, self.state.norms)
-            self.records.forget_after(self.state.step)
-            self._batches = None
+            raise TrainingError(f"step {state.step}: {why}, {self._setbacks} times in a row; lower optimizer.lr or look at the rows")
+        if policy == "rollback" and checkpoint is not None:
+            self._go_back(checkpoint, state.position + agreed.rows)
         else:
             self._advance(agreed)
+
+    def _go_back(self, checkpoint: Checkpoint, position: int) -> None:
+        """To a checkpoint's weights, and on with the rows from a position on."""
+        seconds = self.state.seconds
+        self.store.load_into(self.engine, checkpoint)
+        log.warning("back to step %d; its rows up to here are left out", checkpoint.state.step)
+        self.state = checkpoint.state
+        self.state.position, self.state.seconds = position, seconds
+        self.guard = Guard(self.config.guard, self.state.losses, self.state.norms)
+        self.records.forget_after(self.state.step)
+        self._batches = None
 
     def _tell(self) -> None:
         record, sentence, scalars = self.window.close(self.config.schedule, self.state)
@@ -232,6 +242,9 @@ class Trainer:
         self.records.show(sentence, done)
 
     def _evaluate(self) -> None:
+        if self.state.evaluated_step == self.state.step:
+            return
+        self.state.evaluated_step = self.state.step
         with self.window.paused():
             evaluation = self.held_out.evaluate(self.engine, self.micro_batch_tokens)
             filled = fill_masks(self.engine, self.vocabulary, self.config.metrics.sentences)

@@ -106,7 +106,7 @@ def train_by_engine(config: RunConfig, accumulation: int, place: ranks.Place) ->
 
 def cell_config(preset: str, sharing: str, stage: int, checkpointing: float, optimizer: str, ds_config: str | None) -> RunConfig:
     overrides: dict[str, Any] = {
-        "model": {"vocab_size": VOCABULARY, "sharing": sharing, "hidden": 64, "heads": 2, "ffn": 128} | NO_DROPOUT,
+        "model": {"vocab_size": VOCABULARY, "sharing": sharing, "hidden": 64, "layers": 2, "heads": 2, "ffn": 128} | NO_DROPOUT,
         "optimizer": {"name": optimizer, "lr": 1e-3 if optimizer == "adamw" else 5e-3, "clip_norm": 1.0},
         "engine": {"zero_stage": stage, "activation_checkpointing": checkpointing, "ds_config": ds_config},
         "data": {"batch_rows": ROWS},

@@ -56,6 +56,10 @@ def wait(processes: list[Rank], seconds: float = 200) -> tuple[list[int], str]:
     return [process.returncode for process in processes], "".join(process.said() for process in processes)
 
 
+def run_args(recipe: str, shards: Path, run: Path, *more: str) -> list[str]:
+    return ["--preset", recipe, "--data", str(shards), "--out", str(run), *more]
+
+
 def train(world: int, *args: str) -> str:
     """A run that must end well; what it said."""
     codes, said = wait(start(world, *args))

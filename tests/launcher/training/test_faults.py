@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launcher.training.ranks import digests, end_of, keep_only, losses, records, start, train, wait
+from launcher.training.ranks import digests, end_of, keep_only, losses, records, run_args, start, train, wait
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
@@ -18,10 +18,6 @@ from remask.launcher.guard import Guard, GuardConfig
 from remask.launcher.sealed import seal
 
 pytestmark = pytest.mark.dist
-
-
-def run_args(recipe: str, shards: Path, run: Path, *more: str) -> list[str]:
-    return ["--preset", recipe, "--data", str(shards), "--out", str(run), *more]
 
 
 def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
@@ -60,7 +56,7 @@ def test_a_signal_to_one_rank_ends_all_after_the_step_with_a_checkpoint(
 def test_a_run_that_is_killed_thirty_times_ends_as_if_it_had_not_been(recipe: str, shards: Path, tmp_path: Path) -> None:
     """SIGKILL of either rank at any time: while it starts, in a step, inside a save."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    args = ["--schedule.steps", "900", "--checkpoint.save-every-steps", "4", "--metrics.evaluate-every-steps", "1000"]
+    args = ["--schedule.steps", "700", "--checkpoint.save-every-steps", "4", "--metrics.evaluate-every-steps", "1000"]
     train(2, *run_args(recipe, shards, whole, *args))
     draw = random.Random(5)  # noqa: S311
     resumed, inside_saves = set(), 0
@@ -83,9 +79,9 @@ def test_a_run_that_is_killed_thirty_times_ends_as_if_it_had_not_been(recipe: st
     train(2, *run_args(recipe, shards, killed, *args))
     assert len(resumed) >= 10 and inside_saves >= 1
     seen = digests(killed, 2)
-    assert len(seen) == 900 and seen == digests(whole, 2)
+    assert len(seen) == 700 and seen == digests(whole, 2)
     stream = sorted(int(position) for rows in seen.values() for position in rows)
-    assert stream == list(range(900 * 24)), "a row was lost or came twice"
+    assert stream == list(range(700 * 24)), "a row was lost or came twice"
     assert losses(killed) == losses(whole) and end_of(killed)["weights"] == end_of(whole)["weights"]
 
 
@@ -183,4 +179,19 @@ def test_a_disk_that_is_full_is_said_and_leaves_nothing_half_written(recipe: str
     codes, said = wait(start(2, *run_args(recipe, shards, run, "--metrics.row-digests", "false"), before=allow_small_files))
     assert codes == [1, 1] and "Traceback" not in said, said[-2000:]
     assert said.count("the checkpoint could not be written") == 4 and "the run goes on" in said
-    assert not list((run / "checkpoints").glob("step-*"))
+    assert not list((run / "checkpoints").iterdir())
+
+
+def test_a_folder_that_cannot_be_used_ends_every_rank(recipe: str, shards: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    codes, said = wait(start(2, *run_args(recipe, shards, tmp_path / "file")), 60)
+    assert codes == [2, 2] and "Traceback" not in said and said.count("file: cannot be written") == 2
+
+
+def test_a_rank_that_waits_for_the_others_can_be_ended(recipe: str, shards: Path, tmp_path: Path) -> None:
+    processes = start(2, *run_args(recipe, shards, tmp_path / "run"))
+    processes[1].kill()
+    time.sleep(8)
+    processes[0].terminate()
+    codes, _ = wait(processes, 20)
+    assert codes[0] in (-signal.SIGTERM, 143, 3)

@@ -5,15 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from launcher.training.ranks import digests, end_of, keep_only, losses, records, start, train, wait
+from launcher.training.ranks import digests, end_of, keep_only, losses, records, run_args, start, train, wait
 
 from remask.launcher.sealed import seal
 
 pytestmark = pytest.mark.dist
-
-
-def run_args(recipe: str, shards: Path, run: Path, *more: str) -> list[str]:
-    return ["--preset", recipe, "--data", str(shards), "--out", str(run), *more]
 
 
 @pytest.mark.parametrize(("stage", "precision"), [(0, "fp32"), (1, "fp32"), (2, "fp32"), (3, "fp32"), (2, "bf16")])
@@ -140,8 +136,23 @@ def test_what_would_mix_up_two_runs_is_refused(recipe: str, shards: Path, tmp_pa
 
     assert "seed: 7 here, 1 there" in refused(*run_args(recipe, shards, run, "--schedule.steps", "6", "--seed", "7"))
     assert "holds a run with checkpoints" in refused(*run_args(recipe, shards, run, "--schedule.steps", "6", "--resume", "never"))
+    shutil.copytree(shards, tmp_path / "others")
+    (tmp_path / "others" / "manifest.json").write_text((shards / "manifest.json").read_text() + "\n")
+    assert "started with other shards" in refused(*run_args(recipe, tmp_path / "others", run, "--schedule.steps", "6"))
+    assert "no such folder" in refused(*run_args(recipe, shards, tmp_path / "new", "--resume", "nowhere"))
     branch = ["--resume", str(run), "--optimizer.lr", "1e-4", "--schedule.steps", "9"]
     said = train(1, *run_args(recipe, shards, tmp_path / "branch", *branch))
     assert "begins this run, though optimizer.lr: 0.0001 here, 0.03 there" in said and end_of(tmp_path / "branch")["step"] == 9
+    assert "its data.sentence_task is another" in refused(
+        *run_args(recipe, shards, tmp_path / "task", *branch, "--data.sentence-task", "nsp")
+    )
     assert "its model is another one" in refused(*run_args(recipe, shards, tmp_path / "other", *branch, "--model.layers", "2"))
+    file = run / "checkpoints" / "step-00000006" / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert "no whole checkpoint is left" in refused(*run_args(recipe, shards, run, "--schedule.steps", "6"))
+    file.write_bytes(whole)
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000006"]
+    evaluations = records(run, "evaluation")
+    train(1, *run_args(recipe, shards, run, "--schedule.steps", "6"))  # finished, so nothing is done again
+    assert records(run, "evaluation") == evaluations and len(losses(run)) == 6
