@@ -60,7 +60,10 @@ def main(args: Sequence[str]) -> int:
         return 0
     from remask.launcher.training.start import run
 
-    return run(config, options.out, options.resume, place)
+    code = run(config, options.out, options.resume, place)
+    if place.rank == 0 and code == 0:
+        print(f"the run is in {options.out}")
+    return code
 
 
 def _with_shorthands(options: TrainOptions, config: RunConfig) -> RunConfig:

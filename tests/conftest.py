@@ -36,6 +36,7 @@ def _kernels_lack() -> str:
 GATES: dict[str, Callable[[], str]] = {"slurm": _slurm_lacks, "dist": _dist_lacks, "kernels": _kernels_lack}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers: one of them has the cluster, and one runs the README's commands in their order."""
     for item in items:
