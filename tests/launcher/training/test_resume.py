@@ -115,12 +115,24 @@ def test_two_phases_a_growing_batch_and_a_token_budget_resume_exactly(
 
 def test_a_time_budget_ends_the_run_and_the_rate_follows_it_over_restarts(recipe: str, shards: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    args = run_args(recipe, shards, run, "--schedule.steps", "1000000", "--schedule.hours", "0.003", "--checkpoint.save-every-steps", "5")
+    args = run_args(
+        recipe,
+        shards,
+        run,
+        "--schedule.steps",
+        "1000000",
+        "--schedule.hours",
+        "0.003",
+        "--checkpoint.save-every-steps",
+        "5",
+        "--checkpoint.keep-last",
+        "5000",
+    )
     train(1, *args)
     told = records(run, "training")
     assert 5 < len(told) < 5000 and told[-1]["lr"] < 0.6 * max(record["lr"] for record in told)
     keep_only(run, 5)
-    train(1, *args)
+    assert "resumed at step 5 " in train(1, *args)
     state = json.loads(sorted((run / "checkpoints").glob("step-*"))[-1].joinpath("state.json").read_text())["state"]
     assert 10.8 <= state["seconds"] < 30 and end_of(run)["end"] == "finished"
 
