@@ -12,7 +12,7 @@ demo: $(READY)
 
 test: lint
 	$(BIN)/pytest -n auto -m "not dist and not slurm and not kernels and not gpu and not slow"
-	$(BIN)/pytest -n 2 --dist loadgroup -m "dist or slurm"
+	$(BIN)/pytest -m "dist or slurm"
 	TRITON_INTERPRET=1 $(BIN)/pytest -n auto -m kernels
 	$(BIN)/pytest -m slow
 

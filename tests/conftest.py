@@ -36,16 +36,6 @@ def _kernels_lack() -> str:
 GATES: dict[str, Callable[[], str]] = {"slurm": _slurm_lacks, "dist": _dist_lacks, "kernels": _kernels_lack}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers: one of them has the cluster, and one runs the README's commands in their order."""
-    for item in items:
-        if item.get_closest_marker("slurm"):
-            item.add_marker(pytest.mark.xdist_group("slurm"))
-        elif "test_readme" in item.nodeid:
-            item.add_marker(pytest.mark.xdist_group("readme"))
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, lacks in GATES.items():
         if item.get_closest_marker(marker) and (reason := lacks()):
