@@ -1,46 +1,74 @@
 """Starts the ranks of a real run, as a launcher would, and reads what it left."""
 
 import json
+import multiprocessing
 import os
+import resource
+import runpy
 import shutil
-import subprocess
+import signal
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from conftest import REMASK
-
 from remask.launcher.distributed import free_port
 
+# Most of a short run's time goes into importing torch and DeepSpeed: one process does it, and every rank is forked from there.
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["deepspeed", "torch._dynamo", "remask.launcher.cli", "remask.launcher.training.trainer"])
 
-class Rank(subprocess.Popen[bytes]):
+
+class Rank:
     """A process with its output in a file: a pipe that nobody reads would stop it."""
 
-    def __init__(self, command: Sequence[object], environment: dict[str, str], before: Callable[[], None] | None = None) -> None:
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        super().__init__(
-            [str(part) for part in command],
-            env={**os.environ, **environment},
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=before,
-        )
+    def __init__(self, script: str, args: tuple[str, ...], environment: dict[str, str], largest_file: int | None) -> None:
+        self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._process = _SERVER.Process(target=_be, args=(script, args, environment, self._output.name, largest_file), daemon=True)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
 
     def said(self) -> str:
-        self.output.seek(0)
-        return self.output.read().decode()
+        return Path(self._output.name).read_text()
+
+    def send_signal(self, number: int) -> None:
+        if self._process.is_alive():
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, seconds: float | None = None) -> int:
+        self._process.join(seconds)
+        assert self._process.exitcode is not None, f"process {self.pid} is still there after {seconds} s"
+        return self._process.exitcode
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
 
 
-def start(world: int, *args: str, before: Callable[[], None] | None = None) -> list[Rank]:
-    """The ranks of `remask train`."""
-    return start_command(world, [REMASK, "train", *args], before)
+def _be(script: str, args: tuple[str, ...], environment: dict[str, str], output: str, largest_file: int | None) -> None:
+    """What `python -m module` or `python script` does, in a process that has imported most of it."""
+    os.environ.update(environment)
+    file = os.open(output, os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    if largest_file is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+    sys.argv = [script, *args]
+    if script.endswith(".py"):
+        runpy.run_path(script, run_name="__main__")
+    else:
+        runpy.run_module(script, run_name="__main__")
 
 
-def start_command(world: int, command: Sequence[object], before: Callable[[], None] | None = None) -> list[Rank]:
+def start(world: int, *args: str, script: str = "remask.launcher.train", largest_file: int | None = None) -> list[Rank]:
+    """The ranks of `remask train`, or of another module or file."""
     shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    return [Rank(command, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, before) for rank in range(world)]
+    return [Rank(script, args, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, largest_file) for rank in range(world)]
 
 
 def wait(processes: list[Rank], seconds: float = 200) -> tuple[list[int], str]:
@@ -52,8 +80,7 @@ def wait(processes: list[Rank], seconds: float = 200) -> tuple[list[int], str]:
     finally:
         for process in processes:
             process.kill()
-            process.wait()
-    return [process.returncode for process in processes], "".join(process.said() for process in processes)
+    return [process.wait() for process in processes], "".join(process.said() for process in processes)
 
 
 def run_args(recipe: str, shards: Path, run: Path, *more: str) -> list[str]:

@@ -1,13 +1,12 @@
 """Our engine under real DeepSpeed against a plain torch loop: losses and weights after 20 steps, for every combination."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import REPOSITORY
-from launcher.training.ranks import start_command, wait
+from launcher.training.ranks import start, wait
 
 pytestmark = pytest.mark.dist
 
@@ -15,7 +14,7 @@ SHARINGS = ["none", "attention", "ffn", "all"]
 
 
 def run_matrix(world: int, **asked: Any) -> list[dict[str, Any]]:
-    codes, said = wait(start_command(world, [sys.executable, Path(__file__).with_name("matrix.py"), json.dumps(asked)]), seconds=280)
+    codes, said = wait(start(world, json.dumps(asked), script=str(Path(__file__).with_name("matrix.py"))), seconds=280)
     assert codes == [0] * world, said[-4000:]
     return [json.loads(line.removeprefix("CELL ")) for line in said.splitlines() if line.startswith("CELL ")]
 
