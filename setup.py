@@ -53,13 +53,19 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11",
-    packages=[*(f"remask.{folder}" for folder in FOLDERS), "remask.launcher.checks", "remask.launcher.training", "remask.model.kernels"],
+    packages=[
+        *(f"remask.{folder}" for folder in FOLDERS),
+        "remask.launcher.checks",
+        "remask.launcher.cluster",
+        "remask.launcher.training",
+        "remask.model.kernels",
+    ],
     package_dir={f"remask.{folder}": folder for folder in FOLDERS},
     package_data={
         **{f"remask.{folder}": ["py.typed"] for folder in FOLDERS},
         "remask.launcher": ["py.typed", "presets/*.yaml"],
         "remask.ds_configs": ["py.typed", "*.json"],
-        "remask.slurm": ["py.typed", "*.sbatch"],
+        "remask.slurm": ["py.typed", "*.sbatch", "*.j2"],
     },
     install_requires=[*TRAIN, *DATA, *MPI, *EXPORT, *INTERFACE],
     extras_require={

@@ -11,15 +11,19 @@ from importlib.metadata import version
 from remask.data_prep.errors import InputError
 from remask.launcher import (
     bench,
+    cancel,
     demo,
     doctor,
     export,
     import_model,
     inspect_masks,
+    job_logs,
     logs,
     prep,
     ranks,
     show_presets,
+    status,
+    submit,
     train,
     train_tokenizer,
 )
@@ -29,13 +33,17 @@ Verb = Callable[[Sequence[str]], int]
 
 VERBS: dict[str, Verb] = {
     "bench": bench.main,
+    "cancel": cancel.main,
     "demo": demo.main,
     "doctor": doctor.main,
     "export": export.main,
     "import": import_model.main,
     "inspect": inspect_masks.main,
+    "logs": job_logs.main,
     "prep": prep.main,
     "presets": show_presets.main,
+    "status": status.main,
+    "submit": submit.main,
     "tokenizer": train_tokenizer.main,
     "train": train.main,
 }

@@ -30,14 +30,20 @@ def parse(options: type[T], args: Sequence[str], verb: str) -> T:
 
 def parse_with_config(options: type[T], args: Sequence[str], verb: str, preset: str) -> tuple[T, RunConfig]:
     """The options of a verb, and the config of its `--preset` with the overrides applied."""
-    own, overrides = split_overrides(args, _flags(options))
+    own, _ = split_overrides(args, _flags(options))
     asks_for_help = "--help" in own or "-h" in own  # then the page is shown, whatever else is wrong
-    config = load(preset) if asks_for_help else load(_last_value("--preset", own, preset), overrides)
+    config = load(preset) if asks_for_help else load_config(options, args, preset)
     flat = tyro.conf.arg(name="")  # --model.layers rather than --config.model.layers
     both = make_dataclass(
         "both", [("options", Annotated[options, flat]), ("config", Annotated[RunConfig, flat, tyro.conf.FlagConversionOff], config)]
     )
     return cast(T, _run_tyro(both, own, verb, cleandoc(options.__doc__ or ""), _flags(options)).options), config
+
+
+def load_config(options: type[Any], args: Sequence[str], preset: str) -> RunConfig:
+    """The config that a verb's arguments name."""
+    own, overrides = split_overrides(args, _flags(options))
+    return load(_last_value("--preset", own, preset), overrides)
 
 
 def split_overrides(args: Sequence[str], flags: Sequence[str] = ()) -> tuple[list[str], dict[str, Any]]:

@@ -53,6 +53,7 @@ def main(args: Sequence[str]) -> int:
     """train an encoder on prepared shards, exactly resumable"""
     options, config = parse_with_config(TrainOptions, args, "train", preset=TrainOptions.preset)
     config = _with_shorthands(options, config)
+    check_sets(config, "train")
     place = ranks.place_of(os.environ)
     if options.dry_run:
         if place.rank == 0:
@@ -77,14 +78,18 @@ def _with_shorthands(options: TrainOptions, config: RunConfig) -> RunConfig:
             raise UserError(f"remask train: --micro-batch: {options.micro_batch!r} was given, it must be auto or a number of tokens")
         tokens = None if options.micro_batch == "auto" else int(options.micro_batch)
         config = replace(config, engine=replace(config.engine, micro_batch_tokens=tokens))
+    return config
+
+
+def check_sets(config: RunConfig, verb: str) -> None:
+    """A run's config must name its shards."""
     if not config.data.sets:
-        raise UserError("remask train: --data: missing; give the folder that remask prep has made")
+        raise UserError(f"remask {verb}: --data: missing; give the folder that remask prep has made")
     if config.schedule.short_fraction and not config.data.short_sets:
         raise UserError(
             f"data.short_sets: missing, schedule.short_fraction is {config.schedule.short_fraction}; prepare the corpus also with "
             f"--pack.sequence-length {config.schedule.short_length} and name that folder, or give --schedule.short-fraction 0"
         )
-    return config
 
 
 def _show_plan(config: RunConfig, place: Place) -> None:

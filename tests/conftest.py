@@ -60,5 +60,5 @@ def remask(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture(scope="session")
 def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    with SlurmCluster(tmp_path_factory.mktemp("slurm"), nodes=2) as cluster:
+    with SlurmCluster(tmp_path_factory.mktemp("slurm"), nodes=3) as cluster:
         yield cluster

@@ -1,6 +1,7 @@
 """Messages between the ranks' hosts: small, over gloo also where training uses NCCL, so that no GPU waits for them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from remask.launcher.ranks import Place
@@ -50,3 +51,9 @@ class Peers:
         with self._traffic.aside():
             torch.distributed.all_gather_object(everyone, value, group=self._group)
         return everyone
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Collectives in the block are not training's."""
+        with self._traffic.aside():
+            yield

@@ -4,7 +4,9 @@ config.yaml        the resolved config
 ds_config.json     what DeepSpeed got
 environment.json   versions, machines, the command; one entry a start
 data.json          hashes of the shard sets' manifests
+preflight.json     what was checked and measured before the first step
 train.log          what rank 0 said
+job/               of remask submit: scripts, numbers and output of the run's SLURM jobs
 beats/             each rank's last sign of life
 end.json           how the last start ended: finished or stopped, why and where
 """
@@ -27,7 +29,7 @@ from remask.launcher.config import RunConfig, dump
 from remask.launcher.decode import encode
 
 _PACKAGES = ("remask", "torch", "deepspeed", "numpy", "triton", "transformers")
-_END, _DATA = "end.json", "data.json"
+_END, _DATA, _STARTS = "end.json", "data.json", "environment.json"
 # What may differ between two starts of one run: how it is computed, saved and told, and what is done about incidents.
 _FREE = ("engine", "guard", "checkpoint", "metrics")
 
@@ -66,20 +68,24 @@ def plain(config: RunConfig) -> dict[str, Any]:
     return made
 
 
+def package_versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
 def describe_environment(hosts: list[str]) -> dict[str, Any]:
     import torch
 
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
         "python": platform.python_version(),
-        "versions": versions,
+        "versions": package_versions(),
         "machine": platform.platform(),
         "ranks": len(hosts),
         "hosts": sorted(set(hosts)),
@@ -90,10 +96,9 @@ def describe_environment(hosts: list[str]) -> dict[str, Any]:
 
 def write_start(run: Path, config: RunConfig, ds_config: dict[str, Any], hosts: list[str]) -> None:
     """On rank 0, before the first step."""
-    starts = _read_json(run / "environment.json", [])
     _write(run / "config.yaml", dump(config))
     _write(run / "ds_config.json", json.dumps(ds_config, indent=2) + "\n")
-    _write(run / "environment.json", json.dumps([*starts, describe_environment(hosts)], indent=1) + "\n")
+    _write(run / _STARTS, json.dumps([*read_starts(run), describe_environment(hosts)], indent=1) + "\n")
     _write(run / _DATA, json.dumps(hash_data(config.data), indent=1) + "\n")
     (run / _END).unlink(missing_ok=True)
 
@@ -101,6 +106,18 @@ def write_start(run: Path, config: RunConfig, ds_config: dict[str, Any], hosts: 
 def read_data(run: Path) -> dict[str, str]:
     """As `hash_data` told it when the run was started last."""
     found: dict[str, str] = _read_json(run / _DATA, {})
+    return found
+
+
+def read_starts(run: Path) -> list[dict[str, Any]]:
+    """As `describe_environment` told them, one a start."""
+    found: list[dict[str, Any]] = _read_json(run / _STARTS, [])
+    return found
+
+
+def read_end(run: Path) -> dict[str, Any] | None:
+    """How the last start ended; None while it runs, or if it was killed."""
+    found: dict[str, Any] | None = _read_json(run / _END, None)
     return found
 
 

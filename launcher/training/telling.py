@@ -71,6 +71,7 @@ class Window:
         losses = {name: loss / told.steps for name, loss in told.losses.items()}
         mfu = self._flops / seconds / self.device.peak_flops if self.device.peak_flops else 0.0
         moved = {name: round(sent / max(self._timed_steps, 1)) for name, sent in (self.traffic.payload_bytes - self._bytes).items()}
+        done, (since, share) = schedule.done_at(state.step, state.tokens, state.seconds), self._first_seen
         record: dict[str, Any] = {
             "step": state.step,
             "kind": "training",
@@ -86,6 +87,8 @@ class Window:
             "mfu": mfu,
             "data_wait": self.waited / seconds,
             "seconds": seconds,
+            "done": done,
+            "seconds_left": (1 - done) * (time.monotonic() - since) / max(done - share, 1e-12),
             "bytes_per_step": moved,
         }
         scalars: dict[str, float] = {
@@ -95,23 +98,21 @@ class Window:
         }
         scalars |= {"train/gradient_norm": self._norm, "speed/tokens_per_s": record["tokens_per_s"], "speed/mfu": mfu}
         scalars |= {"speed/data_wait": record["data_wait"], **{f"bytes_per_step/{name}": amount for name, amount in moved.items()}}
-        sentence = self._sentence(record, schedule, state)
+        sentence = _sentence(record)
         self._bytes, state.since_last_line = Counter(self.traffic.payload_bytes), SinceLastLine()
         self._timed_steps = self._timed_tokens = self._flops = 0
         self.waited, self._began = 0.0, time.monotonic()
         return record, sentence, scalars
 
-    def _sentence(self, record: dict[str, Any], schedule: ScheduleConfig, state: RunState) -> str:
-        done = schedule.done_at(state.step, state.tokens, state.seconds)
-        since, share = self._first_seen
-        left = (1 - done) * (time.monotonic() - since) / max(done - share, 1e-12)
-        parts = ", ".join(f"{name.replace('_', ' ')} {loss:.4f}" for name, loss in record["losses"].items())
-        moved = ", ".join(f"{name} {_size(amount)}" for name, amount in record["bytes_per_step"].items()) or "nothing"
-        return (
-            f"step {state.step:,} ({done:.1%}): loss {record['loss']:.4f} ({parts}), lr {record['lr']:.2e}, "
-            f"gradient norm {record['gradient_norm']:.2f}, {record['tokens_per_s']:,.0f} tokens/s, MFU {record['mfu']:.1%}, "
-            f"data wait {record['data_wait']:.1%}, sent a step: {moved}, {_clock(left)} to go"
-        )
+
+def _sentence(record: dict[str, Any]) -> str:
+    parts = ", ".join(f"{name.replace('_', ' ')} {loss:.4f}" for name, loss in record["losses"].items())
+    moved = ", ".join(f"{name} {_size(amount)}" for name, amount in record["bytes_per_step"].items()) or "nothing"
+    return (
+        f"step {record['step']:,} ({record['done']:.1%}): loss {record['loss']:.4f} ({parts}), lr {record['lr']:.2e}, "
+        f"gradient norm {record['gradient_norm']:.2f}, {record['tokens_per_s']:,.0f} tokens/s, MFU {record['mfu']:.1%}, "
+        f"data wait {record['data_wait']:.1%}, sent a step: {moved}, {clock(record['seconds_left'])} to go"
+    )
 
 
 def _size(amount: int) -> str:
@@ -121,6 +122,6 @@ def _size(amount: int) -> str:
     return f"{amount} B"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     minutes, hours = int(seconds // 60), int(seconds // 3600)
     return f"{hours} h {minutes % 60:02d} min" if hours else f"{minutes} min {int(seconds) % 60:02d} s" if minutes else f"{seconds:.0f} s"

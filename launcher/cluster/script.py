@@ -1,0 +1,53 @@
+"""A job's batch script: one pure function from a dataclass and a template in slurm/."""
+
+import shlex
+from dataclasses import dataclass, field
+from importlib import resources as packaged
+from pathlib import Path
+
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
+
+from remask.launcher.cluster.resources import Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a template may use. Texts come as they were given: templates pass them through `quoted`."""
+
+    template: str
+    """A template of slurm/, or the path of another one; it may extend those."""
+    resources: Resources = field(default_factory=Resources)
+    remask: str = "remask"
+    """The command as the machines see it."""
+    folder: str | None = None
+    """Where paths in the config are relative to; if not given, where sbatch is called."""
+    mpirun: str = "mpirun"
+    run: str = "run"
+    """The run's folder; of a sweep, the folder of its runs."""
+    args: tuple[tuple[str, ...], ...] = ()
+    """Of the verb; prep may have several sets to make."""
+    tasks: int = 0
+    """Runs of a sweep, each a task of a job array."""
+
+
+def render(job: Job) -> str:
+    """The script. Nothing that was given is ever executed: texts stand in the script quoted, as values of variables and arguments."""
+    ours = FileSystemLoader(str(packaged.files("remask.slurm")))
+    theirs = FileSystemLoader(str(Path(job.template).parent))
+    environment = Environment(
+        loader=ChoiceLoader([ours, theirs]), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 (a shell script; `quoted` is its escaping)
+    )  # fmt: skip
+    environment.filters["quoted"] = quoted
+    return environment.get_template(Path(job.template).name).render(job=job, ask=job.resources)
+
+
+def quoted(value: str | tuple[str, ...]) -> str:
+    """One word of bash that means the text, or one for each text."""
+    if isinstance(value, tuple):
+        return " ".join(map(quoted, value))
+    if value.isprintable():
+        return shlex.quote(value)
+    # sbatch refuses scripts with some control characters, so that none is written as it is.
+    escaped = (f"\\x{ord(char):02x}" if ord(char) < 128 and (not char.isprintable() or char in "'\\") else char for char in value)
+    return "$'" + "".join(escaped) + "'"
