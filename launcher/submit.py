@@ -69,6 +69,8 @@ def main(args: Sequence[str]) -> int:
     except ValueError as error:
         raise UserError(f"remask submit: --{str(error).replace('_', '-', 1)}") from error
     options = replace(options, out=options.out.absolute())
+    if "\\" in str(options.out):
+        raise UserError(f"remask submit: --out: {str(options.out)!r} was given; SLURM writes no output below a name with a backslash")
     configs = dict(_sweep(options, args)) if options.sweep else {options.out: config}
     configs = {run: _completed(options, one) for run, one in configs.items()}
     scripts = _scripts(options, list(configs.values()))
@@ -141,7 +143,7 @@ def _scripts(options: SubmitOptions, configs: list[RunConfig]) -> dict[Path, str
     command = options.remask or ("remask" if inside else str(Path(sys.executable).with_name("remask")))
     resources = Resources(**{field.name: getattr(options, field.name) for field in fields(Resources)})
     tasks = len(configs) if options.sweep else 0
-    job = Job(resources=resources, remask=command, folder=str(Path.cwd()), run=str(options.out), tasks=tasks, template=options.template)
+    job = Job(resources=resources, remask=command, run=str(options.out), tasks=tasks, template=options.template)
     jobs = {"train": job}
     if options.corpus:
         mpirun = "mpirun" if inside else str(find_mpirun() or "mpirun")
@@ -179,7 +181,7 @@ def _sbatch(options: SubmitOptions, script: Path, after: str | None) -> list[str
     """The command without the script. Names and folders may hold anything, so they stand here and not in the script's comments."""
     output = "%3a/job/%A_%a.out" if options.sweep else "job/%j.out"
     command = ["sbatch", "--parsable", f"--job-name={options.name or options.out.name}-{script.stem}"]
-    command += [f"--chdir={options.out}", f"--output={output}"]
+    command.append(f"--output={str(options.out).replace('%', '%%')}/{output}")
     if after is not None:
         command += [f"--dependency=afterok:{after}", "--kill-on-invalid-dep=yes"]
     return [*command, *options.sbatch]

@@ -72,7 +72,7 @@ class SlurmCluster:
             self._start("slurmctld", "-D", "-c")
             for i in range(self.nodes):
                 self.start_node(f"node{i + 1}")
-            self.wait("idle nodes", self._all_idle)
+            self.wait("idle nodes", self.all_idle)
         except BaseException:
             self.__exit__()
             raise
@@ -108,7 +108,7 @@ class SlurmCluster:
                 if (process / "ns/uts").readlink() == machine:
                     os.kill(int(process.name), signal.SIGKILL)
 
-    def _all_idle(self) -> bool:
+    def all_idle(self) -> bool:
         return self.run("sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D").strip() == str(self.nodes)
 
     def run(self, *command: str, **environment: str) -> str:

@@ -46,9 +46,9 @@ def read(run: Path) -> list[Submitted]:
 
 def runs_below(folder: Path) -> list[Path]:
     """The folder itself if it is a run, else the runs of the sweep in it."""
-    if (folder / "job").is_dir() or (folder / "config.yaml").is_file():
+    if (folder / "job" / "jobs.json").is_file() or (folder / "config.yaml").is_file():
         return [folder]
-    runs = sorted(inner.parent for inner in folder.glob("*/job") if inner.is_dir())
+    runs = sorted(file.parents[1] for file in folder.glob("*/job/jobs.json"))
     if not runs:
         raise UserError(f"{folder}: no run here; give the folder that remask submit or remask train got as --out")
     return runs

@@ -37,7 +37,7 @@ class Resources:
     warn_seconds: int = 120
     """So long before the limit the ranks are told to save and stop; more than a step and a checkpoint take."""
     attempts: int = 5
-    """Failures without a new checkpoint in between, before the job is not queued again."""
+    """Starts that end without a new checkpoint, before the job is not queued again."""
     setup: str | None = None
     """A shell file that the job sources first, such as one with `module load` lines and NCCL_SOCKET_IFNAME."""
     container: str | None = None

@@ -19,8 +19,6 @@ class Job:
     resources: Resources = field(default_factory=Resources)
     remask: str = "remask"
     """The command as the machines see it."""
-    folder: str | None = None
-    """Where paths in the config are relative to; if not given, where sbatch is called."""
     mpirun: str = "mpirun"
     run: str = "run"
     """The run's folder; of a sweep, the folder of its runs."""
