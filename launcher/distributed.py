@@ -37,7 +37,7 @@ def meet(place: Place) -> None:
     elif "OMPI_COMM_WORLD_RANK" in os.environ:
         address, port = _meet_by_mpi()
     elif "SLURM_JOB_ID" in os.environ:
-        address, port = _meet_by_slurm()
+        address, port = _meet_by_slurm(place)
     else:
         raise UserError(
             f"MASTER_ADDR and MASTER_PORT: not set for {place.world_size} ranks; start them by torchrun, deepspeed, srun or mpirun"
@@ -55,14 +55,21 @@ def _meet_by_mpi() -> tuple[str, int]:
     return where
 
 
-def _meet_by_slurm() -> tuple[str, int]:
+def _meet_by_slurm(place: Place) -> tuple[str, int]:
     """At the step's first machine, at a port that follows from the job's number: nobody has to ask anybody."""
     nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ["SLURM_JOB_NODELIST"]
     told = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=False)
     if told.returncode or not told.stdout.split():
         raise UserError(f"SLURM_STEP_NODELIST: {nodes!r}: scontrol does not know its machines; set MASTER_ADDR and MASTER_PORT yourself")
     number = int(os.environ["SLURM_JOB_ID"]) * 31 + int(os.environ.get("SLURM_STEP_ID", "0"))
-    return told.stdout.split()[0], 20000 + number % 20000
+    host, port = told.stdout.split()[0], 20000 + number % 20000
+    if place.rank == 0:
+        try:
+            with socket.create_server(("", port)):
+                pass
+        except OSError as error:
+            raise UserError(f"port {port} of {host}: cannot be used ({error.strerror}); set MASTER_PORT to a free one") from error
+    return host, port
 
 
 def free_port() -> int:

@@ -49,3 +49,16 @@ def quoted(value: str | tuple[str, ...]) -> str:
     # sbatch refuses scripts with some control characters, so that none is written as it is.
     escaped = (f"\\x{ord(char):02x}" if ord(char) < 128 and (not char.isprintable() or char in "'\\") else char for char in value)
     return "$'" + "".join(escaped) + "'"
+
+
+# The scripts in slurm/ for people who edit by hand; tests hold them equal to what the templates give.
+_EIGHT_GPUS = Resources(nodes=2, gpus_per_node=8, cpus_per_rank=8)
+BY_HAND = {
+    "pretrain": Job(template="pretrain.sbatch.j2", resources=_EIGHT_GPUS, args=(("--preset", "albert-base", "--data", "shards"),)),
+    "prep": Job(
+        template="prep.sbatch.j2",
+        resources=Resources(nodes=2, ranks_per_node=16, cpus_per_rank=1),
+        args=(("corpus.jsonl", "--tokenizer", "tokenizer.json", "--out", "shards"),),
+    ),
+    "benchmark": Job(template="benchmark.sbatch.j2", resources=Resources(time="1:00:00"), args=(("step", "--json", "step.json"),)),
+}
