@@ -29,11 +29,16 @@ def _dist_lacks() -> str:
     return "" if (os.cpu_count() or 1) >= 2 else "fewer than 2 cores"
 
 
+def _netns_lacks() -> str:
+    missing = [program for program in ("ip", "nsenter", "unshare") if not shutil.which(program)]
+    return f"not installed: {', '.join(missing)}" if missing else "not root" if os.geteuid() else ""
+
+
 def _kernels_lack() -> str:
     return "" if find_spec("triton") else "not installed: triton"
 
 
-GATES: dict[str, Callable[[], str]] = {"slurm": _slurm_lacks, "dist": _dist_lacks, "kernels": _kernels_lack}
+GATES: dict[str, Callable[[], str]] = {"slurm": _slurm_lacks, "netns": _netns_lacks, "dist": _dist_lacks, "kernels": _kernels_lack}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -111,10 +111,10 @@ class SlurmCluster:
     def all_idle(self) -> bool:
         return self.run("sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D").strip() == str(self.nodes)
 
-    def run(self, *command: str, **environment: str) -> str:
+    def run(self, *command: str, seconds: float = 30, **environment: str) -> str:
         """The output of a SLURM command; its error is part of the exception."""
         result = subprocess.run(
-            command, env={**self.environment, **environment}, cwd=self.folder, capture_output=True, text=True, timeout=30, check=False
+            command, env={**self.environment, **environment}, cwd=self.folder, capture_output=True, text=True, timeout=seconds, check=False
         )
         if result.returncode:
             raise RuntimeError(f"{' '.join(command)}: exit code {result.returncode}: {result.stderr}")

@@ -112,12 +112,12 @@ def _meet(config: RunConfig, place: Place, stack: ExitStack) -> _Group:
     keep_freed_memory()
     distributed.meet(place)
     traffic = watch_collectives()
-    # The heartbeat is to speak first: it knows which rank is silent.
     with ending_by_signals():
-        distributed.start(place, seconds=1.5 * config.engine.timeout_seconds + 10)
+        distributed.start(place, seconds=_patience(config))
     stop = stack.enter_context(noticing_signals())
     stack.callback(torch.distributed.destroy_process_group)
     peers = Peers(place, traffic)
+    distributed.limit_waiting(_patience(config))
     hosts = [str(host) for host in peers.collect(run_folder.host_name())]
     group = _Group(peers=peers, traffic=traffic, hosts=hosts, device=device, stop=stop)
     if device.type == "cpu":
@@ -148,6 +148,7 @@ def _assemble(
     if tokens is None:
         tokens = memory.find_micro_batch(config, model, peers, group.device, group.ranks_here)
     engine = Engine(config, model, peers.place)
+    distributed.limit_waiting(_patience(config))  # DeepSpeed has made groups of its own
     if checkpoint:
         store.load_into(engine, checkpoint)
         log.info("resumed at step %d from %s, micro-batches of %d tokens", state.step, checkpoint.folder, tokens)
@@ -201,6 +202,11 @@ def _take(out: Path, stack: ExitStack) -> str:
     except OSError as error:
         return f"{out}: cannot be written ({error.strerror}); choose another folder with --out"
     return ""
+
+
+def _patience(config: RunConfig) -> float:
+    """Seconds for which a collective waits. The heartbeat is to speak first: it knows which rank is silent."""
+    return 1.5 * config.engine.timeout_seconds + 10
 
 
 def _share_of_cores(ranks_here: int) -> int:

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,13 @@ def wait(processes: list[Rank], seconds: float = 200) -> tuple[list[int], str]:
         for process in processes:
             process.kill()
     return [process.wait() for process in processes], "".join(process.said() for process in processes)
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
 
 
 def run_args(recipe: str, shards: Path, run: Path, *more: str) -> list[str]:

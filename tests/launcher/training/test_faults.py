@@ -4,12 +4,11 @@ import json
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from launcher.training.ranks import digests, end_of, keep_only, losses, records, run_args, start, train, wait
+from launcher.training.ranks import digests, end_of, keep_only, losses, records, run_args, start, train, wait, wait_until
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
@@ -17,13 +16,6 @@ from remask.launcher.guard import Guard, GuardConfig
 from remask.launcher.sealed import seal
 
 pytestmark = pytest.mark.dist
-
-
-def wait_until(true: Callable[[], object], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.05)
 
 
 def step_of(run: Path) -> int:
