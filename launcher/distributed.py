@@ -29,7 +29,7 @@ def start(place: Place, *, seconds: float) -> None:
 
 
 def limit_waiting(seconds: float) -> None:
-    """In every group that was made so far; a group that is made without saying so waits for half an hour, whatever the default group does."""
+    """In every group that was made so far; one that was made without saying so waits for half an hour, whatever the default group does."""
     from torch.distributed import distributed_c10d
 
     for group in list(distributed_c10d._world.pg_map):
