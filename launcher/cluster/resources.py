@@ -15,7 +15,7 @@ class Resources:
     """Machines and time."""
 
     nodes: int = 1
-    """Machines."""
+    """Machines that train together; more make a step faster as long as the network keeps up."""
     gpus_per_node: int = 0
     """GPUs a machine; 0 trains on CPUs."""
     ranks_per_node: int | None = None
@@ -29,9 +29,9 @@ class Resources:
     partition: str | None = None
     """Where to run, if not in the cluster's default."""
     account: str | None = None
-    """Who pays."""
+    """The account that the hours are charged to."""
     qos: str | None = None
-    """Quality of service."""
+    """Quality of service: its limits and priority, where the cluster has several."""
     constraint: str | None = None
     """Features that the machines must have."""
     warn_seconds: int = 120
