@@ -57,6 +57,7 @@ setup(
         *(f"remask.{folder}" for folder in FOLDERS),
         "remask.launcher.checks",
         "remask.launcher.cluster",
+        "remask.launcher.reporting",
         "remask.launcher.training",
         "remask.model.kernels",
     ],
@@ -64,6 +65,7 @@ setup(
     package_data={
         **{f"remask.{folder}": ["py.typed"] for folder in FOLDERS},
         "remask.launcher": ["py.typed", "presets/*.yaml"],
+        "remask.launcher.reporting": ["*.j2"],
         "remask.ds_configs": ["py.typed", "*.json"],
         "remask.slurm": ["py.typed", "*.sbatch", "*.j2"],
     },
@@ -74,7 +76,7 @@ setup(
         "gpu": [*TRITON, "nvidia-ml-py>=13", "flash-attn>=2.8.3"],
         "similar": SIMILAR,
         "s3": ["s3fs>=2026.9"],
-        "peers": ["datasets>=5.2,<6", "datatrove>=0.10.1,<0.11"],
+        "peers": ["datasets>=5.2,<6", "datatrove>=0.10.1,<0.11", "accelerate>=1.15,<2"],
     },
     entry_points={"console_scripts": ["remask = remask.launcher.cli:main"]},
 )

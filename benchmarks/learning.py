@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remask.benchmarks.prep import english_text
+from remask.benchmarks.prep import english_text, first_documents
 from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import Source
 from remask.launcher.cli import guard
@@ -113,7 +113,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def _train_all(options: LearningOptions, folder: Path) -> list[dict[str, Any]]:
-    corpus = _first_documents(english_text(options.data, folder), options.text_mb * 10**6, folder / "first.jsonl")
+    corpus = first_documents(english_text(options.data, folder), options.text_mb * 10**6, folder / "first.jsonl")
     shards = {contest.family: _prepare(contest.family, corpus, folder / contest.family) for contest in CONTESTS}
     jobs = [(contest, name) for contest in CONTESTS for name in contest.settings]
 
@@ -123,15 +123,6 @@ def _train_all(options: LearningOptions, folder: Path) -> list[dict[str, Any]]:
 
     with ThreadPoolExecutor(options.jobs) as pool:
         return list(pool.map(train, jobs))
-
-
-def _first_documents(corpus: Path, most_bytes: int, file: Path) -> Path:
-    with corpus.open("rb") as lines, file.open("wb") as out:
-        for line in lines:
-            out.write(line)
-            if out.tell() >= most_bytes:
-                break
-    return file
 
 
 def _prepare(family: str, corpus: Path, folder: Path) -> Path:

@@ -120,6 +120,16 @@ def english_text(data: Path, folder: Path) -> Path:
     return folder / "harvest.jsonl"
 
 
+def first_documents(corpus: Path, most_bytes: int, file: Path) -> Path:
+    """Those that stand in the first so many bytes of a JSONL file."""
+    with corpus.open("rb") as lines, file.open("wb") as out:
+        for line in lines:
+            out.write(line)
+            if out.tell() >= most_bytes:
+                break
+    return file
+
+
 def _unpacked(packed: Path, file: Path) -> Path:
     with gzip.open(packed) as stream:
         file.write_bytes(stream.read())

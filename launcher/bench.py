@@ -8,12 +8,14 @@ from remask.launcher.decode import nearest
 from remask.launcher.errors import UserError
 
 BENCHMARKS = {
+    "all": "every other one, one after the other, and their tables into BENCHMARKS.md",
     "kernels": "the fused kernels compiled for three GPU architectures, with registers, spills and bytes moved",
     "learning": "what tiny models learn: static and dynamic masks, SOP and NSP, the four sharing modes",
     "loader": "batches of masked rows next to HF's collator, webdataset and MDS, in tokens per CPU-second",
     "prep": "the offline stage next to HF datasets, datatrove and webdataset, in MB per CPU-second",
     "step": "a training step on CPU next to Hugging Face's model, in tokens per second",
     "startup": "how fast the command answers, next to importing what it keeps out",
+    "throughput": "training over ZeRO stages, micro-batches and ranks, next to HF with DeepSpeed and HF Trainer, in tokens per second",
 }
 
 _HELP = """\
@@ -26,6 +28,7 @@ names:
 
 options:
   --json FILE  write the figures there; remask bench NAME --help tells a benchmark's own options
+  --quick      a small version for a first look, which ends within minutes
 
 example:
   remask bench startup --json startup.json
@@ -35,7 +38,7 @@ example:
 def main(args: Sequence[str]) -> int:
     """run a benchmark against its peers"""
     if not args or args[0] in ("-h", "--help"):
-        print(_HELP.format(names="\n".join(f"  {name:<8} {told}" for name, told in BENCHMARKS.items())), end="")
+        print(_HELP.format(names="\n".join(f"  {name:<10} {told}" for name, told in BENCHMARKS.items())), end="")
         return 0
     if args[0] not in BENCHMARKS:
         raise UserError(f"remask bench: {args[0]!r} is no benchmark; {nearest(args[0], list(BENCHMARKS))}")

@@ -60,5 +60,17 @@ BY_HAND = {
         resources=Resources(nodes=2, ranks_per_node=16, cpus_per_rank=1),
         args=(("corpus.jsonl", "--tokenizer", "tokenizer.json", "--out", "shards"),),
     ),
+    "throughput": Job(  # 2 stages x 2 micro-batches x 3 numbers of ranks
+        template="throughput.sbatch.j2",
+        resources=Resources(nodes=2, gpus_per_node=8, cpus_per_rank=8, time="1:00:00"),
+        run="throughput",
+        args=(
+            (
+                *("--preset", "bert-large", "--shards", "shards", "--zero", "1", "2", "--micro-batch-tokens", "16384", "32768"),
+                *("--world", "1", "8", "16"),
+            ),
+        ),
+        tasks=12,
+    ),
     "benchmark": Job(template="benchmark.sbatch.j2", resources=Resources(time="1:00:00"), args=(("step", "--json", "step.json"),)),
 }
