@@ -11,8 +11,8 @@ demo: $(READY)
 	$(BIN)/remask demo
 
 test: lint
-	$(BIN)/pytest -n auto -m "not dist and not slurm and not netns and not kernels and not gpu and not slow"
-	$(BIN)/pytest -m "dist or slurm or netns"
+	$(BIN)/pytest -n auto -m "not dist and not slurm and not netns and not kernels and not browser and not gpu and not slow"
+	$(BIN)/pytest -m "dist or slurm or netns or browser"
 	TRITON_INTERPRET=1 $(BIN)/pytest -n auto -m kernels
 	$(BIN)/pytest -m slow
 

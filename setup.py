@@ -64,6 +64,7 @@ setup(
     package_dir={f"remask.{folder}": folder for folder in FOLDERS},
     package_data={
         **{f"remask.{folder}": ["py.typed"] for folder in FOLDERS},
+        "remask.benchmarks": ["py.typed", "*.yaml"],
         "remask.launcher": ["py.typed", "presets/*.yaml"],
         "remask.launcher.reporting": ["*.j2"],
         "remask.ds_configs": ["py.typed", "*.json"],

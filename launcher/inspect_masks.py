@@ -28,10 +28,11 @@ Stretch = tuple[str, str, Kind]
 
 _COLOURS: dict[Kind, str] = {"text": "", "special": "\33[2m", "masked": "\33[41m", "random": "\33[45m", "kept": "\33[42m"}
 _PLAIN: dict[Kind, str] = {"text": "{now}", "special": "{now}", "masked": "[{then}]", "random": "[{then}→{now}]", "kept": "[{then}=]"}
-_STYLE = """
-body { font: 15px/1.6 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }
-.special { color: #999 } .masked { background: #f4a6a0 } .random { background: #d9b3ff } .kept { background: #b7e1b0 }
-table { border-collapse: collapse } td, th { padding: .2em .8em; text-align: left } .fail { color: #c00 }
+MASK_STYLE = ".special { color: #999 } .masked { background: #f4a6a0 } .random { background: #d9b3ff } .kept { background: #b7e1b0 }"
+_STYLE = f"""
+body {{ font: 15px/1.6 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
+{MASK_STYLE}
+table {{ border-collapse: collapse }} td, th {{ padding: .2em .8em; text-align: left }} .fail {{ color: #c00 }}
 """
 
 
@@ -84,7 +85,7 @@ def main(args: Sequence[str]) -> int:
     if options.html and (not options.html.parent.is_dir() or options.html.is_dir()):
         raise UserError(f"remask inspect: --html: {options.html} is a folder, or its own does not exist")
     loader = _loader(options)
-    shown = _shown(loader, options)
+    shown = show_rows(loader, options.shards, options.rows, options.epochs)
     findings = judge(loader, options.lint_rows, options.epochs)
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     for row, epoch, stretches in shown:
@@ -121,28 +122,22 @@ def judge(loader: "Loader", rows: int, epochs: int) -> "list[Finding]":
     return lint(loader.masker.config, made, masked, loader.masker.mask_id, loader.masker.ordinary)
 
 
-def _shown(loader: "Loader", options: InspectOptions) -> list[tuple[int, int, list[Stretch]]]:
+def show_rows(loader: "Loader", shards: Path, rows: int, epochs: int) -> list[tuple[int, int, list[Stretch]]]:
     """Rows spread over the corpus, each in some epochs."""
     import numpy as np
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(options.shards / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(shards / "tokenizer.json"))
 
     def decode(ids: list[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=False))
 
     total = loader.orders[0].rows
     found = []
-    for row in dict.fromkeys(int(i * total / options.rows) for i in range(min(options.rows, total))):
-        for epoch in range(options.epochs):
-            rows, masked = loader.rows_in_epoch(np.array([row]), epoch)
-            found.append(
-                (
-                    row,
-                    epoch,
-                    _stretches(rows, masked, loader.masker.mask_id, decode),
-                )
-            )
+    for row in dict.fromkeys(int(i * total / rows) for i in range(min(rows, total))):
+        for epoch in range(epochs):
+            made, masked = loader.rows_in_epoch(np.array([row]), epoch)
+            found.append((row, epoch, _stretches(made, masked, loader.masker.mask_id, decode)))
     return found
 
 
@@ -171,22 +166,28 @@ def _terminal(stretch: Stretch, colour: bool) -> str:
     if colour and _COLOURS[kind]:
         shown = f"{then}→{now}" if kind == "random" else then
         return f" {_COLOURS[kind]}{shown.strip()}\33[0m "
-    return " " + _PLAIN[kind].format(then=then.strip(), now=now.strip())
+    return " " + in_brackets(stretch)
+
+
+def in_brackets(stretch: Stretch) -> str:
+    """[word] behind the mask token, [word→other] behind a random one, [word=] behind itself."""
+    then, now, kind = stretch
+    return _PLAIN[kind].format(then=then.strip(), now=now.strip())
 
 
 def _cells(finding: "Finding") -> list[str]:
     return ["ok" if finding.ok else "FAIL", finding.name, finding.expected, finding.observed, finding.how]
 
 
+def in_colour(stretch: Stretch) -> str:
+    """A piece of a page; the style gives each class its colour."""
+    then, now, kind = stretch
+    return f'<span class="{kind}" title="{html.escape(now)}">{html.escape(f"{then}→{now}" if kind == "random" else then)}</span>'
+
+
 def _page(options: InspectOptions, shown: list[tuple[int, int, list[Stretch]]], findings: "list[Finding]") -> str:
     rows = "".join(
-        f"<p><b>row {row}, epoch {epoch}</b> "
-        + " ".join(
-            f'<span class="{kind}" title="{html.escape(now)}">{html.escape(f"{then}→{now}" if kind == "random" else then)}</span>'
-            for then, now, kind in stretches
-        )
-        + "</p>\n"
-        for row, epoch, stretches in shown
+        f"<p><b>row {row}, epoch {epoch}</b> " + " ".join(map(in_colour, stretches)) + "</p>\n" for row, epoch, stretches in shown
     )
     table = "".join(
         f'<tr class="{"ok" if finding.ok else "fail"}">' + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(finding)) + "</tr>\n"

@@ -1,0 +1,177 @@
+"""What benchmarks left as JSON: their tables, what they were measured on, and charts of those whose figures have a known shape."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remask.launcher.errors import UserError
+from remask.launcher.reporting.parts import Chart, Line, Part, Section, Table, show_bytes
+from remask.launcher.reporting.runs import Record, mapping, number
+from remask.launcher.training.telling import clock
+
+_SIGNS = ("benchmark", "tables", "runs")
+_KINDS = {"payload": "given to collectives", "wire": "seen by the network"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """One file."""
+
+    file: Path
+    record: Record
+
+    @property
+    def name(self) -> str:
+        return str(self.record.get("benchmark", self.file.stem))
+
+
+def read_benchmark(file: Path) -> Benchmark:
+    try:
+        record = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror}); give a run's folder or a benchmark's JSON") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file}: no whole JSON ({error}); remask bench NAME --json FILE writes one") from error
+    if not isinstance(record, dict) or not any(sign in record for sign in _SIGNS):
+        raise UserError(f"{file}: no benchmark's JSON; remask bench NAME --json FILE writes one")
+    return Benchmark(file=file, record=record)
+
+
+def measured(benchmark: Benchmark) -> Section:
+    record = benchmark.record
+    parts: list[Part] = [*_shown_tables(record), *_communication(record), *_learning(record), _facts(record)]
+    return Section(title=f"Benchmark: {benchmark.name}", parts=parts)
+
+
+def _facts(record: Record) -> Table:
+    """What the figures were measured with and on."""
+    seconds = number(record, "seconds")
+    facts = {
+        "command": str(record.get("command", "not told")),
+        "commit": str(record.get("commit", "not told")),
+        "time": str(record.get("time", "not told")),
+        "took": clock(seconds) if math.isfinite(seconds) else "not told",
+        "versions": _pairs(mapping(record, "versions")) or "not told",
+        "hardware": _pairs(mapping(record, "hardware")) or "not told",
+    }
+    return Table(title="How it was measured", columns=["what", ""], rows=[list(fact) for fact in facts.items()])
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    shown = {name: ", ".join(map(str, value)) or "none" if isinstance(value, list) else value for name, value in values.items()}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
+
+
+def _rows_of(record: Record, name: str) -> list[Record]:
+    rows = record.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _shown_tables(record: Record) -> list[Table]:
+    found = []
+    for table in _rows_of(record, "tables"):
+        columns, rows = table.get("columns"), table.get("rows")
+        if not isinstance(columns, list) or not isinstance(rows, list):
+            continue
+        cells = [[str(cell) for cell in row][: len(columns)] for row in rows if isinstance(row, list)]
+        filled = [[*row, *[""] * (len(columns) - len(row))] for row in cells]
+        title, note = str(table.get("title", "")), str(table.get("note", ""))
+        found.append(Table(title=title, columns=[str(name) for name in columns], rows=filled, note=note))
+    return found
+
+
+def _communication(record: Record) -> list[Part]:
+    cells = [cell for cell in _rows_of(record, "cells") if "predicted_payload_bytes" in cell]
+    if not cells:
+        return []
+    bytes_charts = [_predicted(cells, kind) for kind in _KINDS]
+    return [*(chart for chart in bytes_charts if chart), _cells_table(cells), *_speedup(record)]
+
+
+def _cell_name(cell: Record) -> str:
+    return f"sharing {cell.get('sharing')}, ZeRO {cell.get('zero')}, {cell.get('world')} ranks, accumulation {cell.get('accumulation')}"
+
+
+def _predicted(cells: list[Record], kind: str) -> Chart | None:
+    """Points on the diagonal are as predicted."""
+    there = [cell for cell in cells if number(cell, f"{kind}_bytes") > 0 and number(cell, f"predicted_{kind}_bytes") > 0]
+    if not there:
+        return None
+    values = [number(cell, f"{name}{kind}_bytes") for cell in there for name in ("", "predicted_")]
+    ends = [min(values), max(values)]
+    lines = [Line(name="equal", x=ends, y=ends, colour=-1, dash=1)]
+    for colour, sharing in enumerate(dict.fromkeys(str(cell.get("sharing")) for cell in there)):
+        own = [cell for cell in there if str(cell.get("sharing")) == sharing]
+        lines.append(
+            Line(
+                name=f"sharing {sharing}",
+                x=[number(cell, f"predicted_{kind}_bytes") for cell in own],
+                y=[number(cell, f"{kind}_bytes") for cell in own],
+                colour=colour, points=True, hover=[_cell_name(cell) for cell in own],
+            )
+        )  # fmt: skip
+    title = f"{kind.capitalize()} bytes, predicted and measured"
+    return Chart(
+        title=title, x_title=f"predicted bytes {_KINDS[kind]}", y_title="measured bytes", lines=lines, log_x=True, log_y=True, unit="bytes"
+    )
+
+
+def _cells_table(cells: list[Record]) -> Table:
+    columns = ["sharing", "ZeRO", "ranks", "accumulation"]
+    columns += [f"{kind}, {what}" for kind in _KINDS for what in ("predicted", "measured", "ratio")]
+    rows = []
+    for cell in cells:
+        row = [str(cell.get(name, "")) for name in ("sharing", "zero", "world", "accumulation")]
+        for kind in _KINDS:
+            expected, found = number(cell, f"predicted_{kind}_bytes"), number(cell, f"{kind}_bytes")
+            known = math.isfinite(expected) and math.isfinite(found)
+            row += [show_bytes(value) if math.isfinite(value) else "" for value in (expected, found)]
+            row.append(f"{found / expected:.4f}" if known and expected else "")
+        rows.append(row)
+    return Table(title="Bytes of a step, predicted and measured", columns=columns, rows=rows, folded=len(rows) > 12)
+
+
+def _speedup(record: Record) -> list[Part]:
+    """Over the link's speed; a link without a limit stands to the right of the fastest."""
+    links = [link for link in _rows_of(record, "links") if math.isfinite(number(link, "speedup"))]
+    speeds = [speed for link in links if (speed := number(link, "link_gbit")) > 0]
+    if not speeds:
+        return []
+    beyond = 4 * max(speeds)
+    marks = [(beyond, "no limit")] if any(link.get("link_gbit") is None for link in links) else []
+    even = record.get("breakeven_gbit")
+    named = even.items() if isinstance(even, dict) else [("", even)]
+    marks += [
+        (float(at), f"break-even {who} {at:.3g} Gbit/s".replace("  ", " ")) for who, at in named if isinstance(at, int | float) and at > 0
+    ]
+    lines = []
+    for colour, sharing in enumerate(dict.fromkeys(str(link.get("sharing")) for link in links)):
+        own = [link for link in links if str(link.get("sharing")) == sharing]
+        x = [beyond if link.get("link_gbit") is None else number(link, "link_gbit") for link in own]
+        order = sorted(range(len(x)), key=x.__getitem__)
+        for dash, (name, what) in enumerate((("speedup", "measured"), ("predicted_speedup", "predicted"))):
+            y = [number(own[i], name) for i in order]
+            lines.append(Line(name=f"sharing {sharing}, {what}", x=[x[i] for i in order], y=y, colour=colour, dash=dash))
+    return [
+        Chart(title="Speedup over the link's speed", x_title="link, Gbit/s", y_title="times as fast", lines=lines, log_x=True, marks=marks)
+    ]
+
+
+def _learning(record: Record) -> list[Part]:
+    """Curves of runs that differ in one setting, one chart a question."""
+    runs = [run for run in _rows_of(record, "runs") if isinstance(run.get("curve"), list)]
+    charts: list[Part] = []
+    for question in dict.fromkeys(str(run.get("question", "")) for run in runs):
+        own = [run for run in runs if str(run.get("question", "")) == question]
+        lines = [_curve(run, colour) for colour, run in enumerate(own)]
+        title = f"Validation loss by {question}"
+        charts.append(Chart(title=title, x_title="step", y_title="loss of masked tokens", lines=lines))
+    return charts
+
+
+def _curve(run: Record, colour: int) -> Line:
+    points = [{"x": point[0], "y": point[1]} for point in run["curve"] if isinstance(point, list) and len(point) == 2]
+    name = f"{run.get('family', '')} {run.get('setting', '')}".strip()
+    return Line(name=name, x=[number(point, "x") for point in points], y=[number(point, "y") for point in points], colour=colour)
