@@ -7,7 +7,6 @@ error. Bytes are computed: an upper bound of the gain on a GPU that is bound by 
 measures each kernel next to plain torch.
 """
 
-import json
 import os
 import re
 import subprocess
@@ -20,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remask.benchmarks.record import Table, check_target, write_record
 from remask.launcher.cli import guard
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
-from remask.launcher.tables import format_table
 
 if TYPE_CHECKING:
     from remask.benchmarks.kernel_launches import Launch
@@ -39,6 +38,8 @@ class KernelBenchOptions:
     """Compute capabilities: 80 A100, 90 H100 and H200, 100 B200."""
     workers: int = os.cpu_count() or 1
     """Processes that compile."""
+    quick: bool = False
+    """bf16 only."""
     json: Path | None = None
     """Write the figures here."""
 
@@ -95,22 +96,40 @@ def _compile_number(number: int, architecture: int) -> dict[str, Any]:
     return compile_launch(list(launches())[number], architecture)
 
 
-def compile_all(architectures: Sequence[int], workers: int) -> list[dict[str, Any]]:
+def compile_all(architectures: Sequence[int], workers: int, quick: bool = False) -> list[dict[str, Any]]:
     from remask.benchmarks.kernel_launches import launches
 
-    jobs = [(number, architecture) for number in range(len(list(launches()))) for architecture in architectures]
+    numbers = [number for number, launch in enumerate(launches()) if not quick or not launch.config.startswith(("fp16", "fp32"))]
+    jobs = [(number, architecture) for number in numbers for architecture in architectures]
     with ProcessPoolExecutor(workers) as pool:
         return list(pool.map(_compile_number, *zip(*jobs, strict=True)))
 
 
-def show(rows: list[dict[str, Any]]) -> str:
-    """A line for each kernel and configuration, figures of the architectures one behind the other."""
-    lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def usage_tables(rows: list[dict[str, Any]]) -> tuple[Table, Table]:
+    """The configuration of each kernel that takes most registers, and all of them; figures of the architectures one behind the other."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        lines.setdefault((row["name"], row["config"]), []).append(row)
+        found.setdefault((row["name"], row["config"]), []).append(row)
     figures = ("registers", "shared_bytes", "spill_bytes")
-    cells = [[*key, *(" / ".join(str(row[figure]) for row in found) for figure in figures)] for key, found in lines.items()]
-    return format_table(["kernel", "config", *figures], cells, numeric=list(figures))
+    cells = {key: [*key, *(" / ".join(str(row[figure]) for row in one) for figure in figures)] for key, one in found.items()}
+    worst: dict[str, tuple[str, str]] = {}
+    for key, one in found.items():
+        most = max(row["registers"] for row in one)
+        if key[0] not in worst or most > max(row["registers"] for row in found[worst[key[0]]]):
+            worst[key[0]] = key
+    architectures = " / ".join(dict.fromkeys(row["arch"] for row in rows))
+    spilled = sum(row["spill_bytes"] > 0 for row in rows)
+    columns = ("kernel", "launch", "registers", "shared bytes", "spilled bytes")
+    note = f"Of {len(rows)} compilations for {architectures}, read from the cubin; {spilled or 'none'} spilled. Not a measurement of speed."
+    return (
+        Table(
+            title="Fused kernels, the launch of each with most registers",
+            columns=columns,
+            rows=[cells[key] for key in worst.values()],
+            note=note,
+        ),
+        Table(title="Fused kernels, every launch", columns=columns, rows=list(cells.values())),
+    )
 
 
 def main(args: Sequence[str]) -> int:
@@ -119,8 +138,7 @@ def main(args: Sequence[str]) -> int:
         raise UserError(
             f"remask bench kernels: --architectures: {wrong} was given, it must be some of {', '.join(map(str, ARCHITECTURES))}"
         )
-    if options.json and not options.json.parent.is_dir():
-        raise UserError(f"remask bench kernels: --json: the folder of {options.json} does not exist")
+    check_target("kernels", options.json)
     if os.environ.pop("TRITON_INTERPRET", None):
         print("TRITON_INTERPRET is ignored: what is interpreted is not compiled")
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9's own default, about which it warns when it is not said
@@ -128,28 +146,25 @@ def main(args: Sequence[str]) -> int:
 
     from remask.benchmarks.kernel_traffic import CHAINS, traffic_table
 
-    start = time.monotonic()
-    rows = compile_all(options.architectures, options.workers)
-    print(f"compiled for {', '.join(f'sm_{number}' for number in options.architectures)}: registers, shared memory and spills of each\n")
-    print(show(rows))
-    print("\nbytes that each operation moves, in passes over its tensors (computed, an upper bound of the gain, not measured)\n")
-    print(traffic_table())
-    record: dict[str, Any] = {
-        "command": "remask bench kernels",
-        "seconds": time.monotonic() - start,
-        "kernels": rows,
-        "traffic": [chain.row for chain in CHAINS],
-    }
+    began = time.monotonic()
+    rows = compile_all(options.architectures, options.workers, options.quick)
+    worst, every = usage_tables(rows)
+    if not options.quick:
+        print(f"{every}\n")
+    tables = [worst, traffic_table()]
+    figures: dict[str, Any] = {"kernels": rows, "traffic": [chain.row for chain in CHAINS]}
     if torch.cuda.is_available():
         from remask.benchmarks.kernel_speed import measure, speed_table
 
         measured = measure()
-        record |= {"gpu": torch.cuda.get_device_name(), "speed": measured}
-        print(f"\nmeasured on {record['gpu']}, times plain torch's speed\n\n{speed_table(measured)}")
-    else:
-        print("\nno GPU here: nothing was measured")
+        figures |= {"gpu": torch.cuda.get_device_name(), "speed": measured}
+        tables.append(speed_table(measured))
+    for table in tables:
+        print(f"{table}\n")
+    if not torch.cuda.is_available():
+        print("no GPU here: nothing was measured")
     if options.json:
-        options.json.write_text(json.dumps(record, indent=2), encoding="utf-8")
+        write_record(options.json, "kernels", args, began, tables, figures)
     if spilled := [row for row in rows if row["spill_bytes"]]:
         print(f"error: {len(spilled)} kernels spill registers, the first is {spilled[0]}", file=sys.stderr)
         return 1

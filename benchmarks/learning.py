@@ -12,19 +12,20 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remask.benchmarks.prep import english_text, first_documents
+from remask.benchmarks.record import Table, check_target, write_record
 from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import Source
 from remask.launcher.cli import guard
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
-from remask.launcher.tables import format_table
 from remask.launcher.train_tokenizer import train_on
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class LearningOptions:
     """Of each run; some hundreds only show that the loss falls."""
     jobs: int = 2
     """Runs at a time, one core each."""
+    quick: bool = False
+    """100 steps, which only show that the loss falls."""
     json: Path | None = None
     """Write the figures and curves here."""
     html: Path | None = None
@@ -90,26 +93,31 @@ def main(args: Sequence[str]) -> int:
     options = parse(LearningOptions, args, "bench learning")
     if options.steps < 10 or options.jobs < 1:
         raise UserError(f"remask bench learning: --steps {options.steps} --jobs {options.jobs}: at least 10 steps and 1 job")
+    check_target("learning", options.json)
+    if options.quick:
+        options = replace(options, steps=min(options.steps, 100))
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         runs = _train_all(options, Path(folder))
-    rows = [
-        [
-            run["question"],
-            run["setting"],
-            f"{run['parameters']:,}",
-            *(_shown(run["losses"].get(name)) for name in ("masked_tokens", "sentence")),
-        ]
-        for run in runs
-    ]
-    print(format_table(["question", "setting", "trained parameters", "validation loss", "sentence loss"], rows))
-    for contest in CONTESTS:
-        print(f"{contest.question}: {contest.direction}")
-    print(f"{options.steps} steps of {_BATCH_ROWS} rows of {_LENGTH} tokens; differences below about 0.02 mean nothing")
+    table = Table(
+        title="What tiny models learn",
+        columns=("question", "setting", "trained parameters", "loss at first", "validation loss", "sentence loss"),
+        rows=[_row(run) for run in runs],
+        note=f"{options.steps} steps of {_BATCH_ROWS} rows of {_LENGTH} tokens. Differences below about 0.02 mean nothing, and so does any "
+        "difference after some hundreds of steps: those only show that the loss falls. What the papers found, at their size: "
+        + "; ".join(f"{contest.question}: {contest.direction}" for contest in CONTESTS),
+    )
+    print(table)
     if options.json:
-        options.json.write_text(json.dumps({"steps": options.steps, "runs": runs}, indent=1), encoding="utf-8")
+        write_record(options.json, "learning", args, began, [table], {"steps": options.steps, "runs": runs})
     if options.html:
         _write_page(options.html, runs)
     return 0
+
+
+def _row(run: dict[str, Any]) -> list[str]:
+    losses = [run["curve"][0][1], *(run["losses"].get(name) for name in ("masked_tokens", "sentence"))]
+    return [run["question"], run["setting"], f"{run['parameters']:,}", *map(_shown, losses)]
 
 
 def _train_all(options: LearningOptions, folder: Path) -> list[dict[str, Any]]:

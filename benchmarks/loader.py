@@ -11,20 +11,20 @@ in the same order, special tokens around them, without words and masks. Seek: a 
 """
 
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
+from remask.benchmarks.record import Table, check_target, write_record
 from remask.data_prep.masking import Strategy
 from remask.data_prep.order import Order
 from remask.launcher.cli import guard
@@ -32,7 +32,9 @@ from remask.launcher.errors import UserError
 from remask.launcher.options import parse
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-PEERS = ("hf_collator", "webdataset")
+PEERS = {"hf_collator": "datasets", "webdataset": "webdataset"}
+"""With the package that each needs."""
+_QUICK_MB = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +47,15 @@ class LoaderBenchOptions:
     """Rounds; at least 3 for a spread."""
     mds_python: Path | None = None
     """A Python with mosaicml-streaming, in an environment of its own; without it that peer is left out."""
+    quick: bool = False
+    """8 MB of text and 2 rounds."""
     json: Path | None = None
     """Write the figures here."""
 
 
 def measure(folder: Path, options: LoaderBenchOptions) -> dict[str, Any]:
-    contestants = ["limit", *STRATEGIES, *PEERS, *(["mds"] if options.mds_python else [])]
+    peers = [*(peer for peer, package in PEERS.items() if find_spec(package)), *(["mds"] if options.mds_python else [])]
+    contestants = ["limit", *STRATEGIES, *peers]
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     cold: list[float] = []
     for _ in range(options.repeats):
@@ -66,9 +71,10 @@ def measure(folder: Path, options: LoaderBenchOptions) -> dict[str, Any]:
 
     return {
         "ours": {strategy: rows[strategy] for strategy in STRATEGIES},
-        "peers": {name: rows[name] for name in contestants if name not in ("limit", *STRATEGIES)},
+        "peers": {name: rows[name] for name in peers},
+        "not_installed": [peer for peer in PEERS if peer not in peers],
         "limit": rows["limit"],
-        "ratio_hf_collator": ratios("hf_collator"),
+        "ratio_hf_collator": ratios("hf_collator") if "hf_collator" in peers else {},
         "ratio_limit": ratios("limit"),
         "cold_start_s": {"median": statistics.median(cold), "highest": max(cold)},
         "seek_ms": seek_times(),
@@ -99,38 +105,50 @@ def seek_times() -> dict[str, float]:
     return found
 
 
-def _show(found: dict[str, Any], repeats: int) -> None:
-    print(f"millions of masked tokens per CPU-second, median of {repeats} (lowest to highest)")
-    ratios = {name: (found["ratio_hf_collator"][name], found["ratio_limit"][name]) for name in found["ours"]}
-    for kind in ("ours", "peers"):
-        for name, row in found[kind].items():
-            beside = "  {:5.0f} x HF's collator, {:.2f} of the limit".format(*ratios[name]) if kind == "ours" else ""
-            print(f"  {name:<12} {row['mtok_per_cpu_s']:8.2f}  ({row['lowest']:.2f} to {row['highest']:.2f}){beside}")
-    limit = found["limit"]
-    print(f"  {'bare gather':<12} {limit['mtok_per_cpu_s']:8.2f}  ({limit['lowest']:.2f} to {limit['highest']:.2f})")
-    print(f"first batch after {found['cold_start_s']['median']:.2f} s (imports and compiled code from the cache)")
-    print("seek in 80 million rows: " + ", ".join(f"{ms:.1f} ms after {share}" for share, ms in found["seek_ms"].items()))
+def _tables(found: dict[str, Any], repeats: int) -> list[Table]:
+    rows = []
+    for name, row in {**found["ours"], **found["peers"], "bare gather": found["limit"]}.items():
+        times = f"{found['ratio_hf_collator'][name]:.0f}x" if name in found["ratio_hf_collator"] else ""
+        of_limit = f"{found['ratio_limit'][name]:.2f}" if name in found["ours"] else ""
+        rows.append([name, f"{row['mtok_per_cpu_s']:.2f}", f"{row['lowest']:.2f} to {row['highest']:.2f}", times, of_limit])
+    rows += [[name, "not installed", "", "", ""] for name in found["not_installed"]]
+    rates = Table(
+        title="Masked batches at 512",
+        columns=("contestant", "million tokens per CPU-second", "lowest to highest", "times HF's collator", "of the bare gather"),
+        rows=rows,
+        note=f"Ours by masking strategy, then the peers, then the limit; median of {repeats} rounds. First batch of a new process after "
+        f"{found['cold_start_s']['median']:.2f} s (imports, and compiled code from the cache).",
+    )
+    seeks = Table(
+        title="Seek in 80 million rows",
+        columns=("jump to", "milliseconds"),
+        rows=[[share, f"{milliseconds:.1f}"] for share, milliseconds in found["seek_ms"].items()],
+        note="To find the rows of the first batch after a resume there.",
+    )
+    return [rates, seeks]
 
 
 def main(args: Sequence[str]) -> int:
     options = parse(LoaderBenchOptions, args, "bench loader")
     if options.repeats < 1:
         raise UserError(f"remask bench loader: --repeats: {options.repeats} was given, it must be at least 1")
-    if options.json and not options.json.parent.is_dir():
-        raise UserError(f"remask bench loader: --json: the folder of {options.json} does not exist")
+    check_target("loader", options.json)
+    if options.quick:
+        options = replace(options, repeats=min(options.repeats, 2))
     from remask.benchmarks.loader_contestants import prepare_sets
 
-    start = time.monotonic()
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        tokens = prepare_sets(Path(folder), options.data)
+        tokens = prepare_sets(Path(folder), options.data, _QUICK_MB if options.quick else None)
         if options.mds_python:
             script = Path(__file__).with_name("mds_reader.py")
             subprocess.run([str(options.mds_python), str(script), folder, "--write"], check=True, capture_output=True, timeout=900)
         found = measure(Path(folder), options)
-    _show(found, options.repeats)
+    tables = _tables(found, options.repeats)
+    for table in tables:
+        print(f"{table}\n")
     if options.json:
-        record = {"machine": platform.machine(), "cores": os.cpu_count(), "seconds": time.monotonic() - start, "tokens": tokens}
-        options.json.write_text(json.dumps({**record, **found}, indent=2), encoding="utf-8")
+        write_record(options.json, "loader", args, began, tables, {"tokens": tokens, **found})
     return 0
 
 

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,11 @@ _SECONDS = 1.5
 """CPU-seconds that a contestant is timed for, after a fifth of them untimed."""
 
 
-def prepare_sets(folder: Path, data: Path) -> int:
-    """The same rows as our shards, as an Arrow dataset, and as a tar with one sequence a member; how many tokens they have."""
-    import datasets
+def prepare_sets(folder: Path, data: Path, most_mb: int | None = None) -> int:
+    """The same rows as our shards, as an Arrow dataset if that can be, and as a tar with one sequence a member; how many tokens they have."""
     import webdataset
 
-    from remask.benchmarks.prep import english_text
+    from remask.benchmarks.prep import english_text, first_documents
     from remask.benchmarks.prep_contestants import documents_of
     from remask.data_prep.blocks import Blocks
     from remask.data_prep.corpus import Source
@@ -37,6 +37,8 @@ def prepare_sets(folder: Path, data: Path) -> int:
     from remask.data_prep.workers import local_workers
 
     text = english_text(data, folder)
+    if most_mb is not None:
+        text = first_documents(text, most_mb * 10**6, folder / "first.jsonl")
     sample = (document for number, document in enumerate(documents_of(text)) if number % 8 == 0)
     (folder / "tokenizer.json").write_text(train(sample, "bpe", 30000, lowercase=False).text, encoding="utf-8")
     source = Source(name="text", paths=(str(text),))
@@ -51,7 +53,10 @@ def prepare_sets(folder: Path, data: Path) -> int:
     for arrays in blocks.read_all():
         bounds = arrays["rows"]
         rows.extend(np.concatenate(([cls], ids, [sep])).astype(np.uint16) for ids in np.split(arrays["ids"], bounds[1:-1].tolist()))
-    datasets.Dataset.from_dict({"input_ids": rows}).save_to_disk(str(folder / "arrow"))
+    if find_spec("datasets"):
+        import datasets
+
+        datasets.Dataset.from_dict({"input_ids": rows}).save_to_disk(str(folder / "arrow"))
     with webdataset.TarWriter(str(folder / "rows.tar")) as writer:
         for number, ids in enumerate(rows):
             writer.write({"__key__": f"{number:08d}", "ids.npy": ids})

@@ -16,7 +16,6 @@ ours on a fifth, on the rest, and on ten times the rest. In the JSON file the fi
 import gzip
 import json
 import os
-import platform
 import re
 import statistics
 import subprocess
@@ -25,19 +24,23 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 
 from remask.benchmarks.prep_contestants import documents_of
+from remask.benchmarks.record import Table, check_target, write_record
 from remask.launcher.cli import guard
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
 
 WARM_UP_SHARE = 0.2
-PEERS = ("hf_datasets", "datatrove", "webdataset")
+PEERS = {"hf_datasets": "datasets", "datatrove": "datatrove", "webdataset": "webdataset"}
+"""With the package that each needs."""
+_QUICK_MB = 8
 
 Part = Literal["bpe", "wordpiece", "chinese"]
 
@@ -54,6 +57,8 @@ class PrepBenchOptions:
     """Rounds; at least 3 for a spread."""
     mds_python: Path | None = None
     """A Python with mosaicml-streaming and tokenizers, in an environment of its own; without it MDS is left out."""
+    quick: bool = False
+    """8 MB of text, 2 rounds, and no run on ten times the text."""
     json: Path | None = None
     """Write the figures here."""
 
@@ -66,13 +71,13 @@ def measure(part: Part, text: Path, options: PrepBenchOptions) -> dict[str, Any]
         megabytes = _split(text, folder)
         _train(folder, "bpe" if part == "bpe" else "wordpiece")
         _list_phrases(folder)
-        peers = [*PEERS, *(["mds"] if options.mds_python else [])]
+        peers = [*(peer for peer, package in PEERS.items() if find_spec(package)), *(["mds"] if options.mds_python else [])]
         results: dict[str, list[dict[str, float]]] = {contestant: [] for contestant in (ours, "raw", *peers)}
         for _ in range(options.repeats):
             for contestant, runs in results.items():
                 runs.append(_contest(contestant, folder, "rest.jsonl", options.mds_python))
         memory = {"warm": _contest(ours, folder, "warm.jsonl")["peak_rss_mb"], "rest": max(run["peak_rss_mb"] for run in results[ours])}
-        if part == "bpe":
+        if part == "bpe" and not options.quick:
             _multiply(folder, 10)
             memory["tenfold"] = _contest(ours, folder, "tenfold.jsonl")["peak_rss_mb"]
     speeds = {contestant: sorted(megabytes / run["cpu_s"] for run in runs) for contestant, runs in results.items()}
@@ -82,6 +87,7 @@ def measure(part: Part, text: Path, options: PrepBenchOptions) -> dict[str, Any]
         "ours": rows[ours],
         "raw": rows["raw"],
         "peers": {peer: rows[peer] for peer in peers},
+        "not_installed": [peer for peer in PEERS if peer not in peers],
         "ratio_best_peer": rows[ours]["mb_per_cpu_s"] / best,
         "ratio_raw": rows[ours]["mb_per_cpu_s"] / rows["raw"]["mb_per_cpu_s"],
         "peak_rss_mb": max(memory.values()),
@@ -107,6 +113,8 @@ def _texts(options: PrepBenchOptions, folder: Path) -> dict[Part, Path]:
     found["wordpiece"] = found["bpe"]
     if (chinese := options.data / "zh.jsonl.gz").exists():
         found["chinese"] = _unpacked(chinese, folder / "zh.jsonl")
+    if options.quick:
+        found = {part: first_documents(text, _QUICK_MB * 10**6, folder / f"first-{part}.jsonl") for part, text in found.items()}
     return {part: found[part] for part in options.parts if part in found}
 
 
@@ -175,32 +183,42 @@ def _train(folder: Path, kind: Literal["bpe", "wordpiece"]) -> None:
     (folder / "tokenizer.json").write_text(train(every_fourth(), kind, 30000, lowercase=False).text, encoding="utf-8")
 
 
-def _show(part: Part, figures: dict[str, Any], repeats: int) -> None:
-    print(f"{part}: MB of text per CPU-second, median of {repeats} (lowest to highest), {figures['text_mb']:.0f} MB of text")
-    for name, row in {"ours": figures["ours"], **figures["peers"], "raw engine": figures["raw"]}.items():
-        print(f"  {name:<12} {row['mb_per_cpu_s']:7.1f}  ({row['lowest']:.1f} to {row['highest']:.1f})")
-    print(f"  {figures['ratio_best_peer']:.1f} x the best peer, {figures['ratio_raw']:.2f} of the engine alone")
-    print(f"  peak memory: {', '.join(f'{peak:.0f} MB ({text})' for text, peak in figures['peak_rss_mb_by_text'].items())}")
+def _table(part: Part, figures: dict[str, Any], repeats: int) -> Table:
+    rows = {"ours": figures["ours"], **figures["peers"], "the engine alone": figures["raw"]}
+    ours = figures["ours"]["mb_per_cpu_s"]
+    cells = [
+        [name, f"{row['mb_per_cpu_s']:.1f}", f"{row['lowest']:.1f} to {row['highest']:.1f}", f"{ours / row['mb_per_cpu_s']:.2f}x"]
+        for name, row in rows.items()
+    ]
+    peaks = ", ".join(f"{peak:.0f} MB ({text})" for text, peak in figures["peak_rss_mb_by_text"].items())
+    return Table(
+        title=f"Offline stage, {part}",
+        columns=("contestant", "MB per CPU-second", "lowest to highest", "ours is faster by"),
+        rows=[*cells, *([name, "not installed", "", ""] for name in figures["not_installed"])],
+        note=f"Median of {repeats} rounds over {figures['text_mb']:.0f} MB of text. Our peak memory by text: {peaks}.",
+    )
 
 
 def main(args: Sequence[str]) -> int:
     options = parse(PrepBenchOptions, args, "bench prep")
     if options.repeats < 1:
         raise UserError(f"remask bench prep: --repeats: {options.repeats} was given, it must be at least 1")
-    if options.json and not options.json.parent.is_dir():
-        raise UserError(f"remask bench prep: --json: the folder of {options.json} does not exist")
+    check_target("prep", options.json)
     if options.mds_python and not os.access(options.mds_python, os.X_OK):
         raise UserError(f"remask bench prep: --mds-python: {options.mds_python} is no program")
-    start = time.monotonic()
+    if options.quick:
+        options = replace(options, repeats=min(options.repeats, 2))
+    began = time.monotonic()
     found: dict[Part, dict[str, Any]] = {}
+    tables = []
     with tempfile.TemporaryDirectory() as folder:
         for part, text in _texts(options, Path(folder)).items():
             found[part] = measure(part, text, options)
-            _show(part, found[part], options.repeats)
+            tables.append(_table(part, found[part], options.repeats))
+            print(f"{tables[-1]}\n")
     if options.json:
-        record = {"machine": platform.machine(), "cores": os.cpu_count(), "seconds": time.monotonic() - start}
         others = {part: figures for part, figures in found.items() if part != "bpe"}
-        options.json.write_text(json.dumps({**record, **found.get("bpe", {}), **others}, indent=2), encoding="utf-8")
+        write_record(options.json, "prep", args, began, tables, {**found.get("bpe", {}), **others})
     return 0
 
 

@@ -54,11 +54,14 @@ def write_record(file: Path, verb: str, args: Sequence[str], began: float, table
 
 
 def describe_commit() -> str:
-    """Of the checkout that this code lies in; an installed copy has none."""
-    told = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    """Of the checkout that this code lies in; an installed copy has none, and a machine may have no git."""
+    try:
+        told = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except OSError:
+        return "unknown"
     return told.stdout.strip() or "unknown"
 
 

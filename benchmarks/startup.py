@@ -6,8 +6,6 @@ busy machine slows them alike; the figure is the ratio to Python's own start, wi
     remask bench startup --json startup.json
 """
 
-import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -16,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from remask.benchmarks.record import Table, check_target, write_record
 from remask.launcher.cli import guard
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
@@ -36,6 +35,8 @@ class StartupOptions:
 
     repeats: int = 5
     """Rounds; at least 3 for a spread."""
+    quick: bool = False
+    """At most 2 rounds."""
     json: Path | None = None
     """Write the figures here."""
 
@@ -65,14 +66,18 @@ def main(args: Sequence[str]) -> int:
     options = parse(StartupOptions, args, "bench startup")
     if options.repeats < 1:
         raise UserError(f"remask bench startup: --repeats: {options.repeats} was given, it must be at least 1")
-    if options.json and not options.json.parent.is_dir():
-        raise UserError(f"remask bench startup: --json: the folder of {options.json} does not exist")
-    rows = summarise(measure(options.repeats))
-    print(f"start-up, times Python's own ({platform.processor() or platform.machine()}, {options.repeats} rounds)")
-    for name, row in rows.items():
-        print(f"{name:<28} {row['ratio']:6.1f}x  ({row['lowest']:.1f} to {row['highest']:.1f})")
+    check_target("startup", options.json)
+    began, repeats = time.monotonic(), min(options.repeats, 2) if options.quick else options.repeats
+    rows = summarise(measure(repeats))
+    table = Table(
+        title="Start of the command",
+        columns=("what", "times Python's own start", "lowest to highest"),
+        rows=[[name, f"{row['ratio']:.1f}x", f"{row['lowest']:.1f} to {row['highest']:.1f}"] for name, row in rows.items()],
+        note=f"Seconds from start to end over those of an empty Python program in the same round; median of {repeats} rounds.",
+    )
+    print(table)
     if options.json:
-        options.json.write_text(json.dumps({"command": "remask bench startup", "repeats": options.repeats, "rows": rows}, indent=2))
+        write_record(options.json, "startup", args, began, [table], {"repeats": repeats, "rows": rows})
     return 0
 
 
