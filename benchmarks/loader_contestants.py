@@ -24,7 +24,7 @@ _SECONDS = 1.5
 
 
 def prepare_sets(folder: Path, data: Path, most_mb: int | None = None) -> int:
-    """The same rows as our shards, as an Arrow dataset if that can be, and as a tar with one sequence a member; how many tokens they have."""
+    """The same rows as our shards, as an Arrow dataset if that can be, and as a tar of one sequence a member; how many tokens they have."""
     import webdataset
 
     from remask.benchmarks.prep import english_text, first_documents

@@ -20,8 +20,8 @@ def updated(page: str, records: Mapping[str, dict[str, Any]]) -> str:
     for name, record in records.items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         section = f"{begin}\n{section_of(record)}\n{end}"
-        old = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        page = old.sub(lambda _, new=section: new, page, count=1) if old.search(page) else f"{page.rstrip()}\n\n{section}\n"
+        old = re.search(f"{re.escape(begin)}.*?{re.escape(end)}", page, re.DOTALL)
+        page = page[: old.start()] + section + page[old.end() :] if old else f"{page.rstrip()}\n\n{section}\n"
     return page
 
 

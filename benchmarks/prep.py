@@ -217,7 +217,7 @@ def main(args: Sequence[str]) -> int:
             tables.append(_table(part, found[part], options.repeats))
             print(f"{tables[-1]}\n")
     if options.json:
-        others = {part: figures for part, figures in found.items() if part != "bpe"}
+        others: dict[str, Any] = {part: figures for part, figures in found.items() if part != "bpe"}
         write_record(options.json, "prep", args, began, tables, {**found.get("bpe", {}), **others})
     return 0
 
