@@ -186,8 +186,8 @@ def _table(rows: list[dict[str, Any]], options: StepBenchOptions) -> Table:
             for row in rows
         ],
         note=f"{options.layers} layers, about {options.tokens} tokens, fp32, fused AdamW, the recipe's dropout; median of "
-        f"{options.repeats} rounds in turn. gemm: our FLOP/s without padding over torch.mm's at the layer's shapes; memory: our peak over theirs. Fewer "
-        "layers than the papers' give the head more weight, where scoring only the targets gains most.",
+        f"{options.repeats} rounds in turn. gemm: our FLOP/s without padding over torch.mm's at the layer's shapes; memory: our peak over "
+        "theirs. Fewer layers than the papers' give the head more weight, where scoring only the targets gains most.",
     )  # fmt: skip
 
 
