@@ -9,6 +9,7 @@ from remask.launcher.errors import UserError
 
 BENCHMARKS = {
     "all": "every other one, one after the other, and their tables into BENCHMARKS.md",
+    "comm": "what a step sends, counted and predicted, by sharing mode, ZeRO stage and link speed",
     "kernels": "the fused kernels compiled for three GPU architectures, with registers, spills and bytes moved",
     "learning": "what tiny models learn: static and dynamic masks, SOP and NSP, the four sharing modes",
     "loader": "batches of masked rows next to HF's collator, webdataset and MDS, in tokens per CPU-second",

@@ -109,20 +109,22 @@ class EncoderConfig:
         """Weights stored, trained and sent: embeddings, blocks and pooler, without the heads."""
         attentions = len({attention for attention, _ in self.layer_map})
         ffns = len({ffn for _, ffn in self.layer_map})
-        return self._parameters_outside_blocks + attentions * self._attention_parameters + ffns * self._ffn_parameters
+        return self._parameters_outside_blocks + attentions * self.attention_parameters + ffns * self.ffn_parameters
 
     @property
     def total_parameters(self) -> int:
         """The same with each weight counted once per use: the size of the unshared twin."""
-        return self._parameters_outside_blocks + self.layers * (self._attention_parameters + self._ffn_parameters)
+        return self._parameters_outside_blocks + self.layers * (self.attention_parameters + self.ffn_parameters)
 
     @property
-    def _attention_parameters(self) -> int:
+    def attention_parameters(self) -> int:
+        """Of one unique attention part, with its norm."""
         head_norms = 4 * (self.hidden // self.heads) if self.query_key_norm else 0
         return 4 * _linear(self.hidden, self.hidden) + 2 * self.hidden + head_norms
 
     @property
-    def _ffn_parameters(self) -> int:
+    def ffn_parameters(self) -> int:
+        """Of one unique feed-forward part, with its norm."""
         return _linear(self.hidden, self.ffn) + _linear(self.ffn, self.hidden) + 2 * self.hidden
 
     @property

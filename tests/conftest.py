@@ -9,8 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from browser import chromium
 from hypothesis import settings
 from slurm_cluster import SlurmCluster
+
+from remask.benchmarks.machines import what_is_missing
 
 # Compiling a function for the first time takes seconds; no test measures time.
 settings.register_profile("remask", deadline=None)
@@ -29,16 +32,21 @@ def _dist_lacks() -> str:
     return "" if (os.cpu_count() or 1) >= 2 else "fewer than 2 cores"
 
 
-def _netns_lacks() -> str:
-    missing = [program for program in ("ip", "nsenter", "unshare") if not shutil.which(program)]
-    return f"not installed: {', '.join(missing)}" if missing else "not root" if os.geteuid() else ""
-
-
 def _kernels_lack() -> str:
     return "" if find_spec("triton") else "not installed: triton"
 
 
-GATES: dict[str, Callable[[], str]] = {"slurm": _slurm_lacks, "netns": _netns_lacks, "dist": _dist_lacks, "kernels": _kernels_lack}
+def _browser_lacks() -> str:
+    return "" if chromium() else "not installed: chromium"
+
+
+GATES: dict[str, Callable[[], str]] = {
+    "slurm": _slurm_lacks,
+    "netns": what_is_missing,
+    "dist": _dist_lacks,
+    "kernels": _kernels_lack,
+    "browser": _browser_lacks,
+}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

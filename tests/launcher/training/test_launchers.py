@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from launcher.training.ranks import end_of, records, train, wait_until
-from namespaces import CABLE, TwoMachines
 from slurm_cluster import SlurmCluster
 
+from remask.benchmarks.machines import CABLE, Machines
 from remask.data_prep.mpi import find_mpirun
 from remask.launcher.distributed import free_port
 
@@ -71,7 +71,7 @@ def test_deepspeeds_own_launchers_over_two_nodes_give_the_same_weights(
     assert end_of(tmp_path / "run")["weights"] == expected
 
 
-def on_two_machines(machines: TwoMachines, tmp_path: Path, *args: str) -> "list[subprocess.Popen[str]]":
+def on_two_machines(machines: Machines, tmp_path: Path, *args: str) -> "list[subprocess.Popen[str]]":
     """deepspeed started by hand on each, without ssh."""
     hosts = tmp_path / "hosts"
     hosts.write_text("".join(f"{address} slots=1\n" for address in machines.addresses))
@@ -89,7 +89,7 @@ def on_two_machines(machines: TwoMachines, tmp_path: Path, *args: str) -> "list[
 @pytest.mark.netns
 def test_two_machines_without_ssh_train_until_the_cable_is_cut(expected: str, recipe: str, shards: Path, tmp_path: Path) -> None:
     args = ["--preset", recipe, "--data", str(shards), "--engine.cpu-threads", "1"]
-    with TwoMachines() as machines:
+    with Machines(2) as machines:
         for process in on_two_machines(machines, tmp_path, *args, "--out", str(tmp_path / "run"), "--schedule.steps", "10"):
             said, _ = process.communicate(timeout=120)
             assert process.returncode == 0, said[-3000:]
@@ -100,7 +100,7 @@ def test_two_machines_without_ssh_train_until_the_cable_is_cut(expected: str, re
         processes = on_two_machines(machines, tmp_path, *args, *limits, "--out", str(cut))
         try:
             wait_until(lambda: (cut / "metrics/rank-00000.jsonl").exists() and len(records(cut, "training")) > 5, 120)
-            machines.cut()
+            machines.cut(0)
             begin = time.monotonic()
             said = [process.communicate(timeout=60)[0] for process in processes]
             assert time.monotonic() - begin < 1.5 * 5 + 10 + 20  # the timeout of a collective, and time to end
@@ -109,7 +109,7 @@ def test_two_machines_without_ssh_train_until_the_cable_is_cut(expected: str, re
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
     assert all(process.returncode != 0 for process in processes)
-    assert "rank 0: rank 1 on machine-b is gone" in said[0] and "rank 1: rank 0 on machine-a is gone" in said[1]
+    assert "rank 0: rank 1 on machine-2 is gone" in said[0] and "rank 1: rank 0 on machine-1 is gone" in said[1]
     assert not any("Traceback" in text for text in said), said
 
 
