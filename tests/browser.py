@@ -30,7 +30,7 @@ class Browser:
     def __init__(self, profile: Path, width: int = 1400, height: int = 1000) -> None:
         self.errors: list[str] = []
         self.requests: list[str] = []
-        self._size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._size = (width, height)
         self._profile = profile
         self._buffer = b""
         self._number = 0
@@ -51,7 +51,7 @@ class Browser:
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._ask(f"{domain}.enable")
-        self._ask("Emulation.setDeviceMetricsOverride", **self._size)
+        self.resize(*self._size)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
@@ -75,6 +75,9 @@ class Browser:
             assert time.monotonic() < end, f"{file} does not load"
         while self._receive(_QUIET_SECONDS) is not None:
             assert time.monotonic() < end, f"{file} does not come to rest"
+
+    def resize(self, width: int, height: int) -> None:
+        self._ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def evaluate(self, expression: str) -> Any:
         answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)

@@ -46,10 +46,10 @@ def _trace(line: Line, chart: Chart) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": mode,
-        "name": html.escape(line.name),
+        "name": html.escape(line.name, quote=False),
         "x": [_plain(x) for x in line.x],
         "y": [_plain(y) for y in line.y],
-        "text": [html.escape(text) for text in line.hover],
+        "text": [html.escape(text, quote=False) for text in line.hover],
         "line": {"color": colour, "width": 2, "dash": _DASHES[line.dash % len(_DASHES)]},
         "marker": {"color": colour, "size": 8 if line.points else 5},
         "connectgaps": False,
@@ -82,7 +82,7 @@ def _layout(chart: Chart) -> dict[str, Any]:
 
 def _axis(title: str, values: list[float], log: bool, unit: str) -> dict[str, Any]:
     axis = {
-        "title": {"text": html.escape(title), "standoff": 8},
+        "title": {"text": html.escape(title, quote=False), "standoff": 8},
         "gridcolor": _GRID,
         "zeroline": False,
         "linecolor": "#c9ced8",
@@ -119,5 +119,5 @@ def _mark_name(at: float, name: str, log: bool, number: int) -> dict[str, Any]:
     place = math.log10(at) if log else at  # plotly wants an annotation's place as its logarithm, a shape's not
     return {
         "x": place, "y": 1 - 0.07 * number, "xref": "x", "yref": "paper", "xanchor": "right", "yanchor": "top", "showarrow": False,
-        "text": html.escape(name), "font": {"size": 11, "color": "#4a5060"}, "bgcolor": "rgba(255,255,255,0.8)",
+        "text": html.escape(name, quote=False), "font": {"size": 11, "color": "#4a5060"}, "bgcolor": "rgba(255,255,255,0.8)",
     }  # fmt: skip

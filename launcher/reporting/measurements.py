@@ -7,11 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from remask.launcher.errors import UserError
-from remask.launcher.reporting.parts import Chart, Line, Part, Section, Table, show_bytes
+from remask.launcher.reporting.parts import Chart, Line, Note, Part, Section, Table, show_bytes
 from remask.launcher.reporting.runs import Record, mapping, number
 from remask.launcher.training.telling import clock
 
 _SIGNS = ("benchmark", "tables", "runs")
+_SETTINGS = {
+    "sharing": "sharing",
+    "layers": "layers",
+    "zero": "ZeRO",
+    "world": "ranks",
+    "accumulation": "accumulation",
+    "micro_batch": "micro-batch",
+}
+"""What tells the cells of the communication benchmark apart."""
 _KINDS = {"payload": "given to collectives", "wire": "seen by the network"}
 
 
@@ -69,8 +78,9 @@ def _rows_of(record: Record, name: str) -> list[Record]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _shown_tables(record: Record) -> list[Table]:
-    found = []
+def _shown_tables(record: Record) -> list[Part]:
+    """As they are; a table without columns is a sentence."""
+    found: list[Part] = []
     for table in _rows_of(record, "tables"):
         columns, rows = table.get("columns"), table.get("rows")
         if not isinstance(columns, list) or not isinstance(rows, list):
@@ -78,7 +88,8 @@ def _shown_tables(record: Record) -> list[Table]:
         cells = [[str(cell) for cell in row][: len(columns)] for row in rows if isinstance(row, list)]
         filled = [[*row, *[""] * (len(columns) - len(row))] for row in cells]
         title, note = str(table.get("title", "")), str(table.get("note", ""))
-        found.append(Table(title=title, columns=[str(name) for name in columns], rows=filled, note=note))
+        shown = Table(title=title, columns=[str(name) for name in columns], rows=filled, note=note)
+        found.append(shown if columns else Note(text=f"{title} {note}".strip()))
     return found
 
 
@@ -91,7 +102,7 @@ def _communication(record: Record) -> list[Part]:
 
 
 def _cell_name(cell: Record) -> str:
-    return f"sharing {cell.get('sharing')}, ZeRO {cell.get('zero')}, {cell.get('world')} ranks, accumulation {cell.get('accumulation')}"
+    return ", ".join(f"{shown} {cell[name]}" for name, shown in _SETTINGS.items() if name in cell)
 
 
 def _predicted(cells: list[Record], kind: str) -> Chart | None:
@@ -119,11 +130,12 @@ def _predicted(cells: list[Record], kind: str) -> Chart | None:
 
 
 def _cells_table(cells: list[Record]) -> Table:
-    columns = ["sharing", "ZeRO", "ranks", "accumulation"]
+    settings = [name for name in _SETTINGS if any(name in cell for cell in cells)]
+    columns = [_SETTINGS[name] for name in settings]
     columns += [f"{kind}, {what}" for kind in _KINDS for what in ("predicted", "measured", "ratio")]
     rows = []
     for cell in cells:
-        row = [str(cell.get(name, "")) for name in ("sharing", "zero", "world", "accumulation")]
+        row = [str(cell.get(name, "")) for name in settings]
         for kind in _KINDS:
             expected, found = number(cell, f"predicted_{kind}_bytes"), number(cell, f"{kind}_bytes")
             known = math.isfinite(expected) and math.isfinite(found)

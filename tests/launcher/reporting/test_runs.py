@@ -1,0 +1,97 @@
+"""Reading a run's folder: whatever is missing or damaged is told, and the rest is used."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from sample_run import evaluation_record, training_record, write_incident, write_run
+
+from remask.launcher.errors import UserError
+from remask.launcher.reporting.runs import find_runs, name_runs, read_run
+from remask.model.flops import count_flops
+
+
+def test_all_that_a_run_told_is_read(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"), "run")
+    assert [record["step"] for record in run.training] == list(range(10, 101, 10))
+    assert [record["step"] for record in run.evaluations] == [0, 100]
+    assert (run.ranks, run.parts, run.collectives) == (2, ["masked_tokens", "sentence"], ["all_gather", "all_reduce"])
+    assert run.speed == (8055.0, 8020.0, 8090.0)
+    assert run.notes == [] and run.end is not None and run.end["end"] == "finished"
+
+
+def test_the_wall_time_is_the_newest_checkpoints_and_that_of_the_steps_since(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    assert read_run(run, "run").seconds == 40.0, "no checkpoint: the time of all steps"
+    for step, seconds in ((30, 15.0), (60, 34.5)):
+        folder = run / "checkpoints" / f"step-{step:08d}"
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(json.dumps({"state": {"step": step, "seconds": seconds}}))
+    assert read_run(run, "run").seconds == 34.5 + 4 * 4.0
+    (run / "checkpoints" / "step-00000060" / "state.json").write_text("{")
+    assert read_run(run, "run").seconds == 15.0 + 7 * 4.0, "a damaged one is passed over"
+
+
+def test_a_line_that_is_not_whole_is_told_and_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [training_record(10), training_record(20)])
+    file = run / "metrics" / "rank-00000.jsonl"
+    file.write_text(file.read_text() + '{"step": 30, "kind": "trai')
+    found = read_run(run, "run")
+    assert [record["step"] for record in found.training] == [10, 20]
+    assert found.notes == ["1 line of rank-00000.jsonl not whole, left out"]
+    file.write_bytes(file.read_bytes() + b'\n[1, 2]\n{"step": "x", "kind": "training"}\n\xff\xfe\n')
+    assert read_run(run, "run").notes == ["4 lines of rank-00000.jsonl not whole, left out"]
+
+
+def test_a_run_without_a_step_is_told(tmp_path: Path) -> None:
+    (tmp_path / "run" / "job").mkdir(parents=True)
+    (tmp_path / "run" / "job" / "jobs.json").write_text("[]")
+    assert read_run(tmp_path / "run", "run").notes == ["no step has been told yet", "no config.yaml yet: it was not started"]
+
+
+def test_damaged_files_beside_the_metrics_are_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_incident(run, 20)
+    (run / "incidents" / "step-00000030-row-1.json").write_text("{")
+    (run / "config.yaml").write_text("seed: [1")
+    for name in ("environment.json", "end.json"):
+        (run / name).write_text("{")
+    found = read_run(run, "run")
+    assert len(found.incidents) == 1 and found.starts == [] and found.end is None and found.config == {}
+    assert any("config.yaml cannot be read" in note for note in found.notes)
+    assert "incidents/step-00000030-row-1.json is damaged, left out" in found.notes
+    assert found.parsed_config is None and math.isnan(found.flops_per_token)
+
+
+def test_starts_with_other_numbers_of_ranks_leave_the_number_open(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", ranks=(2, 4)), "run")
+    assert run.ranks is None and run.notes == ["its starts had different numbers of ranks, so figures for one GPU are left out"]
+
+
+def test_flops_of_a_token_follow_from_the_config(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"), "run")
+    assert run.parsed_config is not None
+    exact = count_flops(run.parsed_config.model, [100] * 32, 15 * 32, 32).total / (100 * 32)
+    assert run.flops_per_token == pytest.approx(exact), "320,000 tokens in 3,200 rows"
+
+
+def test_runs_right_below_a_folder_are_found(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        write_run(tmp_path / "sweep" / name)
+    (tmp_path / "sweep" / "notes").mkdir()
+    (tmp_path / "sweep" / "config.yaml").write_text("base: albert-tiny\n")  # as a demo's folder has
+    assert find_runs(tmp_path / "sweep") == [tmp_path / "sweep" / "a", tmp_path / "sweep" / "b"]
+    assert find_runs(tmp_path / "sweep" / "a") == [tmp_path / "sweep" / "a"]
+    with pytest.raises(UserError, match="no run here"):
+        find_runs(tmp_path / "sweep" / "notes")
+
+
+def test_runs_with_one_name_are_called_by_their_paths() -> None:
+    assert name_runs([Path("x/run"), Path("y/run"), Path("other")]) == ["x/run", "y/run", "other"]
+
+
+def test_each_step_counts_once_the_last_line_of_it(tmp_path: Path) -> None:
+    records = [training_record(10, loss=1.0), training_record(10, loss=2.0), evaluation_record(10, 3.0)]
+    run = read_run(write_run(tmp_path / "run", records), "run")
+    assert [record["loss"] for record in run.training] == [2.0] and len(run.evaluations) == 1
