@@ -77,7 +77,8 @@ def communication_benchmark() -> dict[str, Any]:
         for name, (size, wire) in sizes.items()
     ]
     speeds = {10: (1.02, 1.03), 0.1: (1.7, 1.75), None: (0.98, 1.0)}
-    links = [
+    links: list[dict[str, Any]] = [{"link_gbit": 10, "sharing": "none", "step_s": 1.0, "speedup": 1.0, "predicted_speedup": 1.0}]
+    links += [
         {"link_gbit": gbit, "sharing": "all", "step_s": 1.0, "speedup": found, "predicted_speedup": expected}
         for gbit, (found, expected) in speeds.items()
     ]

@@ -50,7 +50,9 @@ def read_benchmark(file: Path) -> Benchmark:
 
 def measured(benchmark: Benchmark) -> Section:
     record = benchmark.record
-    parts: list[Part] = [*_shown_tables(record), *_communication(record), *_learning(record), _facts(record)]
+    cells = [cell for cell in _rows_of(record, "cells") if "predicted_payload_bytes" in cell]
+    charts: list[Part] = [*_communication(record, cells), *_learning(record)]
+    parts = [*charts, *_shown_tables(record), *([_cells_table(cells)] if cells else []), _facts(record)]
     return Section(title=f"Benchmark: {benchmark.name}", parts=parts)
 
 
@@ -93,12 +95,9 @@ def _shown_tables(record: Record) -> list[Part]:
     return found
 
 
-def _communication(record: Record) -> list[Part]:
-    cells = [cell for cell in _rows_of(record, "cells") if "predicted_payload_bytes" in cell]
-    if not cells:
-        return []
-    bytes_charts = [_predicted(cells, kind) for kind in _KINDS]
-    return [*(chart for chart in bytes_charts if chart), _cells_table(cells), *_speedup(record)]
+def _communication(record: Record, cells: list[Record]) -> list[Part]:
+    charts = [_predicted(cells, kind) for kind in _KINDS]
+    return [*(chart for chart in charts if chart), *_speedup(record)]
 
 
 def _cell_name(cell: Record) -> str:
@@ -146,8 +145,8 @@ def _cells_table(cells: list[Record]) -> Table:
 
 
 def _speedup(record: Record) -> list[Part]:
-    """Over the link's speed; a link without a limit stands to the right of the fastest."""
-    links = [link for link in _rows_of(record, "links") if math.isfinite(number(link, "speedup"))]
+    """Over no sharing, by the link's speed; a link without a limit stands to the right of the fastest."""
+    links = [link for link in _rows_of(record, "links") if math.isfinite(number(link, "speedup")) and link.get("sharing") != "none"]
     speeds = [speed for link in links if (speed := number(link, "link_gbit")) > 0]
     if not speeds:
         return []

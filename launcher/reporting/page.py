@@ -10,7 +10,8 @@ from remask.launcher.inspect_masks import MASK_STYLE, in_colour
 from remask.launcher.reporting.figures import figure
 from remask.launcher.reporting.parts import Chart, Part, Report
 
-_NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?( ?(%|[kMGT]?B|times))?|nan|-?inf|")
+_NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?( ?(%|x|times|[kMGT]?B|ms|s|min|h|to|/|[-\d.,%()]+))*|nan|-?inf|")
+"""A figure with its unit, two of them, or one with its spread in brackets."""
 
 
 def write_page(report: Report, reload_seconds: float | None = None) -> str:
