@@ -13,7 +13,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _GRID, _GREY = "#e8ebf0", "#8a919e"
 MOST_POINTS = 1000
 """Of a line: more than a chart has pixels to tell apart."""
-_MOST_MARKED = 60
+_MOST_MARKED = 30
 """Points of a line that are shown as points, too."""
 
 
