@@ -34,7 +34,6 @@ from remask.launcher.options import parse
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 PEERS = {"hf_collator": "datasets", "webdataset": "webdataset"}
 """With the package that each needs."""
-_QUICK_MB = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +47,7 @@ class LoaderBenchOptions:
     mds_python: Path | None = None
     """A Python with mosaicml-streaming, in an environment of its own; without it that peer is left out."""
     quick: bool = False
-    """8 MB of text and 2 rounds."""
+    """At most 2 rounds."""
     json: Path | None = None
     """Write the figures here."""
 
@@ -139,7 +138,7 @@ def main(args: Sequence[str]) -> int:
 
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        tokens = prepare_sets(Path(folder), options.data, _QUICK_MB if options.quick else None)
+        tokens = prepare_sets(Path(folder), options.data)
         if options.mds_python:
             script = Path(__file__).with_name("mds_reader.py")
             subprocess.run([str(options.mds_python), str(script), folder, "--write"], check=True, capture_output=True, timeout=900)

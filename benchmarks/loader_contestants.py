@@ -23,11 +23,11 @@ _SECONDS = 1.5
 """CPU-seconds that a contestant is timed for, after a fifth of them untimed."""
 
 
-def prepare_sets(folder: Path, data: Path, most_mb: int | None = None) -> int:
+def prepare_sets(folder: Path, data: Path) -> int:
     """The same rows as our shards, as an Arrow dataset if that can be, and as a tar of one sequence a member; how many tokens they have."""
     import webdataset
 
-    from remask.benchmarks.prep import english_text, first_documents
+    from remask.benchmarks.prep import english_text
     from remask.benchmarks.prep_contestants import documents_of
     from remask.data_prep.blocks import Blocks
     from remask.data_prep.corpus import Source
@@ -37,8 +37,6 @@ def prepare_sets(folder: Path, data: Path, most_mb: int | None = None) -> int:
     from remask.data_prep.workers import local_workers
 
     text = english_text(data, folder)
-    if most_mb is not None:
-        text = first_documents(text, most_mb * 10**6, folder / "first.jsonl")
     sample = (document for number, document in enumerate(documents_of(text)) if number % 8 == 0)
     (folder / "tokenizer.json").write_text(train(sample, "bpe", 30000, lowercase=False).text, encoding="utf-8")
     source = Source(name="text", paths=(str(text),))
