@@ -117,6 +117,8 @@ class Lab:
     def measure(self, config: RunConfig, cell: dict[str, Any], repeats: int) -> dict[str, Any]:
         """Steps with the wires and without, in turn, so that a busy machine slows both alike."""
         config = configure(config, cell)
+        rows = cell["micro_batch"] * cell["accumulation"] * self.place.world_size
+        config = replace(config, data=replace(config.data, batch_rows=rows))
         batches = [full_rows(config, cell["micro_batch"], cell["length"], number, self.place) for number in range(cell["accumulation"])]
         engine = Engine(config, build_model(config.model, config.engine, sentence_task=False, seed=1), self.place)
 

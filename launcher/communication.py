@@ -10,6 +10,7 @@ engine's precision; gradients travel in fp32. Up(x, m) is x rounded up to a mult
               all_reduce    2 x 8                                      s sum Up(n_i, W) / W   over the others, trained or not, after
                                                                                               the step
     LAMB      all_reduce    8 n at stages 1 to 3, for the norms of whole weights
+    bf16      all_reduce    1 at stages 1 and 2
 
 The small terms are DeepSpeed's votes on overflow and norm. A shared weight is one tensor, whatever the number of layers that use it: its
 gradient is summed before it is sent, and at stage 3 it is gathered once a micro-batch, as long as all weights fit
@@ -102,6 +103,8 @@ def predict(config: RunConfig, weights: Weights, world: int, accumulation: int) 
     zero = read_ds_config(config.engine)["zero_optimization"]
     votes, bytes_each = _VOTES[stage]
     sent.add("all_reduce", votes, votes * bytes_each)
+    if config.engine.precision != "fp32" and stage in (1, 2):
+        sent.add("all_reduce", 1, 1)
     if config.optimizer.name == "lamb" and stage > 0:
         sent.add("all_reduce", len(weights.groups), 8 * len(weights.sizes))
     if stage == 3:
