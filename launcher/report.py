@@ -65,16 +65,18 @@ def main(args: Sequence[str]) -> int:
         raise UserError("remask report: --watch, --csv and --mllog are about runs, but only benchmarks were given; add a run's folder")
     seen: Seen = {}
     runs = _write(folders, benchmarks, targets, seen, options)
-    _tell(runs, targets)
+    if not options.watch:
+        _tell(runs, targets)
+        return 0
     try:
-        while options.watch and not all(run.end for run in runs):
+        _tell(runs, targets)
+        while not all(run.end for run in runs):
             time.sleep(options.interval_seconds)
             runs = _write(folders, benchmarks, targets, seen, options)
+            if all(run.end for run in runs):
+                _tell(runs, targets)
     except KeyboardInterrupt:
         print("no longer watching; the files are as they were written last")
-    else:
-        if options.watch:
-            _tell(runs, targets)
     return 0
 
 
