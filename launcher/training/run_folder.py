@@ -30,6 +30,8 @@ from remask.launcher.decode import encode
 
 _PACKAGES = ("remask", "torch", "deepspeed", "numpy", "triton", "transformers")
 _END, _DATA, _STARTS = "end.json", "data.json", "environment.json"
+# Environment variables that decide how the ranks talk and compute.
+_VARIABLES = ("CUDA_", "DS_", "FI_", "GLOO_", "NCCL_", "OMP_", "TORCH_", "UCX_")
 # What may differ between two starts of one run: how it is computed, saved and told, and what is done about incidents.
 _FREE = ("engine", "guard", "checkpoint", "metrics")
 
@@ -91,6 +93,7 @@ def describe_environment(hosts: list[str]) -> dict[str, Any]:
         "hosts": sorted(set(hosts)),
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or [f"CPU, {torch.get_num_threads()} threads"],
         "slurm_job": os.environ.get("SLURM_JOB_ID"),
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)},
     }
 
 

@@ -1,5 +1,6 @@
 """The same run under every launcher gives the same weights."""
 
+import json
 import os
 import signal
 import subprocess
@@ -54,7 +55,11 @@ def test_a_launcher_gives_the_same_weights(launcher: str, expected: str, recipe:
 def test_deepspeeds_own_launchers_over_two_nodes_give_the_same_weights(
     launcher: str, slurm_cluster: SlurmCluster, expected: str, recipe: str, shards: Path, tmp_path: Path
 ) -> None:
-    """The slurm launcher knows no modules, so it gets the command's file; both need no ssh if they are told where to meet."""
+    """The slurm launcher knows no modules, so it gets the command's file; both need no ssh if they are told where to meet, and both hand on
+    what .deepspeed_env says."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".deepspeed_env").write_text("NCCL_DEBUG=VERSION")
     hosts = tmp_path / "hosts"
     hosts.write_text("node1 slots=1\nnode2 slots=1\n")
     as_root = "--allow-run-as-root " if os.geteuid() == 0 else ""
@@ -66,9 +71,11 @@ def test_deepspeeds_own_launchers_over_two_nodes_give_the_same_weights(
     slurm_cluster.run(
         "salloc", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", f"{BIN}/deepspeed", *where, "--launcher", launcher, *what,
         "--preset", recipe, "--data", str(shards), "--out", str(tmp_path / "run"), "--schedule.steps", "10",
-        PATH=f"{BIN}:{os.environ['PATH']}", DS_ACCELERATOR="cpu", seconds=120,
+        PATH=f"{BIN}:{os.environ['PATH']}", DS_ACCELERATOR="cpu", HOME=str(home), seconds=120,
     )  # fmt: skip
     assert end_of(tmp_path / "run")["weights"] == expected
+    (started,) = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert started["variables"]["NCCL_DEBUG"] == "VERSION" and started["hosts"] == ["node1", "node2"]
 
 
 def on_two_machines(machines: Machines, tmp_path: Path, *args: str) -> "list[subprocess.Popen[str]]":
