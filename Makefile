@@ -1,14 +1,17 @@
-# make demo: everything from nothing to the main job.  make test: lint, types and all tests.  The environment is made once, in .venv.
+# make demo: everything from nothing to the main job.  make test: lint, types and all tests.  The environment is made once, in .venv,
+# by either or by make install.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' setup.py)
 
-.PHONY: demo test lint bench clean
+.PHONY: install demo test lint bench clean
 
 demo: $(READY)
 	$(BIN)/remask demo
+
+install: $(READY)
 
 test: lint
 	$(BIN)/pytest -n auto -m "not dist and not slurm and not netns and not kernels and not browser and not gpu and not slow"

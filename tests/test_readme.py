@@ -10,13 +10,17 @@ import pytest
 from conftest import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-# Lines after `$ ` in console blocks; `login$ ` stands before what needs a cluster (tests/slurm runs that script).
-COMMANDS = [
-    line.removeprefix("$ ")
-    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
-    for line in block.splitlines()
-    if line.startswith("$ ")
-]
+CLUSTER_PAGE = (REPOSITORY / "slurm" / "README.md").read_text(encoding="utf-8")
+
+
+def commands(page: str, prompt: str) -> list[str]:
+    """Lines after the prompt in console blocks; `login$ ` stands before what needs a cluster."""
+    blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    return [line.removeprefix(prompt) for block in blocks for line in block.splitlines() if line.startswith(prompt)]
+
+
+COMMANDS = commands(README, "$ ")
+SUBMISSIONS = [line for page in (README, CLUSTER_PAGE) for line in commands(page, "login$ ") if line.startswith("remask submit")]
 MAKE = [command for command in COMMANDS if command.startswith("make ")]
 
 
@@ -38,12 +42,25 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.dist
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in MAKE])
 def test_command_runs(command: str, user_folder: Path) -> None:
+    assert run_in(user_folder, command)
+
+
+def run_in(folder: Path, command: str) -> str:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     result = subprocess.run(
-        ["bash", "-c", command], cwd=user_folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240, check=False
+        ["bash", "-c", command], cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240, check=False
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout
+    return result.stdout
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("command", SUBMISSIONS)
+def test_a_submission_can_be_made(command: str, user_folder: Path) -> None:
+    """As far as it goes without a cluster; tests/launcher/cluster submits for real."""
+    (user_folder / "corpus").mkdir(exist_ok=True)
+    told = run_in(user_folder, f"{command} --dry-run --data.pack.sequence-length 128")
+    assert "#SBATCH --gres=gpu:8" in told and '"stage": 1' in told
 
 
 def test_the_shown_error_is_the_real_one(tmp_path: Path) -> None:
