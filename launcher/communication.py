@@ -14,7 +14,8 @@ engine's precision; gradients travel in fp32. Up(x, m) is x rounded up to a mult
 
 The small terms are DeepSpeed's votes on overflow and norm. A shared weight is one tensor, whatever the number of layers that use it: its
 gradient is summed before it is sent, and at stage 3 it is gathered once a micro-batch, as long as all weights fit
-`stage3_max_live_parameters`; the tensors at or below `stage3_param_persistence_threshold` stay whole between the steps.
+`stage3_max_live_parameters`; the tensors at or below `stage3_param_persistence_threshold` stay whole between the steps. Calls are
+predicted exactly where a bucket of the JSON holds all weights; more buckets are more calls with the same bytes.
 
 On the wire, each rank sends of b payload bytes (ring algorithms; Patarasuk and Yuan 2009):
 

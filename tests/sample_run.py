@@ -9,6 +9,8 @@ from remask.launcher.config import dump, load
 from remask.launcher.training.records import json_number
 
 RANKS = 2
+STARTED = 1772366400.0
+"""2026-03-01T12:00:00+0000"""
 BYTES = {"all_reduce": 3_000_000, "all_gather": 1_500_000}
 
 
@@ -19,7 +21,7 @@ def training_record(step: int, **changed: Any) -> dict[str, Any]:
         "step": step, "kind": "training", "steps": 10, "position": 32 * (step - 10), "rows": 320, "loss": masked + 0.5,
         "losses": {"masked_tokens": masked, "sentence": 0.5}, "lr": 1e-4 * step, "gradient_norm": 1.25, "tokens": 3200 * step,
         "tokens_per_s": 8000.0 + step, "mfu": 0.4, "data_wait": 0.01, "seconds": 4.0, "done": step / 100, "seconds_left": 9.0,
-        "bytes_per_step": BYTES,
+        "bytes_per_step": BYTES, "tflops": 0.125, "time": STARTED + 0.4 * step,
     }  # fmt: skip
     return record | changed
 
@@ -27,7 +29,7 @@ def training_record(step: int, **changed: Any) -> dict[str, Any]:
 def evaluation_record(step: int, loss: float) -> dict[str, Any]:
     return {
         "step": step, "kind": "evaluation", "validation/masked_tokens": loss, "validation/perplexity": math.exp(loss),
-        "filled": {"A [MASK] day.": [["good", 0.25], ["<b>bad</b>", 0.125]]},
+        "time": STARTED + 0.4 * step, "filled": {"A [MASK] day.": [["good", 0.25], ["<b>bad</b>", 0.125]]},
     }  # fmt: skip
 
 

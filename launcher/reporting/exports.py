@@ -62,7 +62,7 @@ def _row(run: Run, record: Record, samples: int) -> dict[str, Any]:
         "global_batch_size": number(record, "rows") / steps,
         "step_time_s": number(record, "seconds") / steps,
         "tokens_per_sec_per_gpu": speed / ranks,
-        "model_tflops_per_gpu": speed / ranks * run.flops_per_token / 1e12,
+        "model_tflops_per_gpu": number(record, "tflops"),
         "comm_bytes_per_step": sum(number(sent, name) for name in sent),
         "world_size": ranks,
     }
@@ -86,47 +86,46 @@ def _cell(value: float) -> str:
 
 
 def write_mllog(runs: Sequence[Run]) -> str:
-    """One line an event. Times are the first start's plus the training time up to the event: records have no clock of their own."""
+    """One line an event, with the time that its record tells; the settings have the first start's."""
     return "".join(f":::MLLOG {json.dumps(event, allow_nan=False)}\n" for run in runs for event in _events(run))
 
 
 def _events(run: Run) -> Iterator[dict[str, Any]]:
     begin = _milliseconds(run.starts[0]) if run.starts else 0
 
-    def event(key: str, value: Any, seconds: float = 0.0, kind: str = "POINT_IN_TIME", **more: Any) -> dict[str, Any]:
+    def event(key: str, value: Any, record: Record | None = None, kind: str = "POINT_IN_TIME", **more: Any) -> dict[str, Any]:
         about = {"file": str(run.folder / "metrics" / "rank-00000.jsonl"), "lineno": 0, **more}
-        when = begin + round(1000 * seconds)
+        seconds = number(record or {}, "time")
+        when = round(1000 * seconds) if math.isfinite(seconds) else begin
         return {"namespace": run.name, "time_ms": when, "event_type": kind, "key": key, "value": value, "metadata": about}
 
     for key, value in _settings(run).items():
         yield event(key, value)
     yield event("run_start", None, kind="INTERVAL_START")
-    seconds = 0.0
     evaluations = {record["step"]: record for record in run.evaluations}
     if 0 in evaluations:
-        yield from _evaluated(event, evaluations.pop(0), 0.0, 0)
+        yield from _evaluated(event, evaluations.pop(0), 0)
     for record, samples in _with_samples(run):
-        passed = number(record, "seconds")
-        seconds += passed if math.isfinite(passed) else 0.0
         where = {"step": record["step"], "samples_count": samples}
-        yield event("train_loss", _value(number(record, "loss")), seconds, **where, lr=_value(number(record, "lr")))
-        speed, rows = number(record, "tokens_per_s"), number(record, "rows")
+        yield event("train_loss", _value(number(record, "loss")), record, **where, lr=_value(number(record, "lr")))
+        speed, rows, passed = (number(record, name) for name in ("tokens_per_s", "rows", "seconds"))
         stats = {"throughput": rows / passed if passed > 0 else math.nan, "tokens_per_sec": speed, "mfu": number(record, "mfu")}
-        yield event("tracked_stats", {name: _value(value) for name, value in stats.items()}, seconds, **where)
+        yield event("tracked_stats", {name: _value(value) for name, value in stats.items()}, record, **where)
         for step in sorted(step for step in evaluations if step <= record["step"]):
-            yield from _evaluated(event, evaluations.pop(step), seconds, samples)
+            yield from _evaluated(event, evaluations.pop(step), samples)
     if run.end is not None:
         status = "success" if run.end.get("end") == "finished" else "aborted"
-        yield event("run_stop", None, max(run.seconds, seconds), kind="INTERVAL_END", status=status)
+        last = max([*run.training, *run.evaluations], key=lambda record: number(record, "time"), default=None)
+        yield event("run_stop", None, last, kind="INTERVAL_END", status=status)
 
 
-def _evaluated(event: Any, record: Record, seconds: float, samples: int) -> Iterator[dict[str, Any]]:
+def _evaluated(event: Any, record: Record, samples: int) -> Iterator[dict[str, Any]]:
     where = {"step": record["step"], "samples_count": samples}
-    yield event("eval_start", None, seconds, kind="INTERVAL_START", **where)
+    yield event("eval_start", None, record, kind="INTERVAL_START", **where)
     for key, name in (("eval_loss", "validation/masked_tokens"), ("eval_perplexity", "validation/perplexity")):
         if name in record:
-            yield event(key, _value(number(record, name)), seconds, **where)
-    yield event("eval_stop", None, seconds, kind="INTERVAL_END", **where)
+            yield event(key, _value(number(record, name)), record, **where)
+    yield event("eval_stop", None, record, kind="INTERVAL_END", **where)
 
 
 def _settings(run: Run) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from remask.launcher import strict_yaml
 from remask.launcher.config import RunConfig, load
 from remask.launcher.errors import UserError
 from remask.launcher.training.run_folder import read_end, read_starts
-from remask.model.flops import count_flops
 
 Record = dict[str, Any]
 
@@ -73,19 +72,6 @@ class Run:
             return math.nan, math.nan, math.nan
         tenth = len(found) // 10
         return median(found), found[tenth], found[-1 - tenth]
-
-    @cached_property
-    def flops_per_token(self) -> float:
-        """By arithmetic, with all rows as long as the mean of the run; nan if the config does not tell."""
-        rows, last = sum(number(record, "rows") for record in self.training), self.training[-1] if self.training else {}
-        config, tokens = self.parsed_config, number(last, "tokens")
-        if config is None or not rows > 0 or not tokens > 0:
-            return math.nan
-        length = max(1, round(tokens / rows))
-        task = config.data.sentence_task != "none"
-        many = 1000  # so that the share of targets is no matter of rounding
-        flops = count_flops(config.model, [length] * many, round(config.masking.rate * length * many), many if task else 0)
-        return flops.total / (length * many)
 
 
 def find_runs(folder: Path) -> list[Path]:

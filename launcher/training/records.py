@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,8 @@ class Records:
             self._task = self._bar.add_task("", total=1.0)
 
     def write(self, record: dict[str, Any]) -> None:
-        """One line of JSON, on the disk before the next checkpoint may rely on it."""
-        plain = {name: json_number(value) for name, value in record.items()}
+        """One line of JSON with the time of the day, on the disk before the next checkpoint may rely on it."""
+        plain = {name: json_number(value) for name, value in {**record, "time": time.time()}.items()}
         self._stream.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
         self._stream.flush()
 

@@ -85,6 +85,7 @@ class Window:
             "tokens": state.tokens,
             "tokens_per_s": self._timed_tokens / seconds,
             "mfu": mfu,
+            "tflops": self._flops / seconds / 1e12,
             "data_wait": self.waited / seconds,
             "seconds": seconds,
             "done": done,

@@ -13,12 +13,14 @@ from sample_corpus import DOCUMENTS, trained
 from slurm_cluster import SlurmCluster
 
 from remask.benchmarks.throughput_figures import PARTS
+from remask.benchmarks.throughput_team import Team
 from remask.data_prep.corpus import Source
 from remask.data_prep.pack import PackConfig
 from remask.data_prep.prep import PrepConfig, prepare
 from remask.data_prep.workers import local_workers
 from remask.launcher.cluster.resources import Resources
 from remask.launcher.cluster.script import Job, render
+from remask.launcher.ranks import Place
 
 SMALL = [
     "--model.vocab-size", "600", "--model.hidden", "32", "--model.heads", "2", "--model.layers", "2", "--model.ffn", "64",
@@ -96,10 +98,27 @@ def test_ranks_that_another_started_are_one_cell_and_fewer_may_take_part(shards:
     assert [cell["world"] for cell in merged["cells"]] == [1, 2] and len(merged["tables"][0]["rows"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--data.pack.sequence-length", "64"], "packed with sequence_length 32, the run wants 64"),
+        (["--model.vocab-size", "500"], "model.vocab_size: 500 was given"),
+        (["--engine.precision", "fp16"], "engine.precision: fp16 was given, which DeepSpeed does not run on a CPU"),
+    ],
+)
+def test_shards_that_do_not_go_with_the_run_are_one_sentence(shards: Path, wrong: list[str], said: str) -> None:
+    ended = bench("--shards", shards, "--world", 2, "--zero", 1, "--peers", *SMALL, *wrong)
+    assert ended.returncode == 2 and ended.stdout == ""
+    assert said in ended.stderr and "Traceback" not in ended.stderr
+
+
 @pytest.mark.dist
-def test_a_rank_that_ends_is_told_with_its_words(shards: Path) -> None:
-    ended = bench("--shards", shards, "--world", 2, "--zero", 1, "--peers", *SMALL, "--data.pack.sequence-length", 64)
-    assert ended.returncode != 0 and "packed with sequence_length 32, the run wants 64" in ended.stderr
+def test_a_rank_that_ends_is_told_with_its_words(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"(?s)remask ended: .*nowhere.yaml"),
+        Team("remask", tmp_path / "nowhere.yaml", [Place()], ("::1", 1)) as team,
+    ):
+        team.ask(1)
 
 
 @pytest.mark.slurm

@@ -1,7 +1,6 @@
 """Reading a run's folder: whatever is missing or damaged is told, and the rest is used."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from sample_run import evaluation_record, training_record, write_incident, write
 
 from remask.launcher.errors import UserError
 from remask.launcher.reporting.runs import find_runs, name_runs, read_run
-from remask.model.flops import count_flops
 
 
 def test_all_that_a_run_told_is_read(tmp_path: Path) -> None:
@@ -61,19 +59,12 @@ def test_damaged_files_beside_the_metrics_are_told(tmp_path: Path) -> None:
     assert len(found.incidents) == 1 and found.starts == [] and found.end is None and found.config == {}
     assert any("config.yaml cannot be read" in note for note in found.notes)
     assert "incidents/step-00000030-row-1.json is damaged, left out" in found.notes
-    assert found.parsed_config is None and math.isnan(found.flops_per_token)
+    assert found.parsed_config is None
 
 
 def test_starts_with_other_numbers_of_ranks_leave_the_number_open(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", ranks=(2, 4)), "run")
     assert run.ranks is None and run.notes == ["its starts had different numbers of ranks, so figures for one GPU are left out"]
-
-
-def test_flops_of_a_token_follow_from_the_config(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run"), "run")
-    assert run.parsed_config is not None
-    exact = count_flops(run.parsed_config.model, [100] * 32, 15 * 32, 32).total / (100 * 32)
-    assert run.flops_per_token == pytest.approx(exact), "320,000 tokens in 3,200 rows"
 
 
 def test_runs_right_below_a_folder_are_found(tmp_path: Path) -> None:

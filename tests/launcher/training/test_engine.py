@@ -19,13 +19,28 @@ def run_matrix(world: int, **asked: Any) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("CELL ")) for line in said.splitlines() if line.startswith("CELL ")]
 
 
+def changed(folder: Path, stage: int, **settings: int) -> str:
+    """A copy of a stage's JSON with other settings."""
+    config = json.loads((REPOSITORY / "ds_configs" / f"zero{stage}.json").read_text())
+    assert set(settings) <= set(config["zero_optimization"])
+    config["zero_optimization"] |= settings
+    file = folder / f"zero{stage}.json"
+    file.write_text(json.dumps(config))
+    return str(file)
+
+
 @pytest.fixture
 def all_sharded(tmp_path: Path) -> dict[str, str]:
     """Stage 3's JSON keeps small weights whole; here even the smallest is cut and gathered, as large ones are."""
-    config = json.loads((REPOSITORY / "ds_configs" / "zero3.json").read_text())
-    config["zero_optimization"]["stage3_param_persistence_threshold"] = 0
-    (tmp_path / "zero3.json").write_text(json.dumps(config))
-    return {"3": str(tmp_path / "zero3.json")}
+    return {"3": changed(tmp_path, 3, stage3_param_persistence_threshold=0)}
+
+
+@pytest.fixture
+def small_buckets(tmp_path: Path) -> dict[str, str]:
+    """As large models meet them: many buckets, and weights that are larger than one."""
+    small = {"reduce_bucket_size": 5000}
+    deep = {"stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 5000}
+    return {"1": changed(tmp_path, 1, **small), "2": changed(tmp_path, 2, **small), "3": changed(tmp_path, 3, **small, **deep)}
 
 
 def check(cells: list[dict[str, Any]], expected: int) -> None:
@@ -34,10 +49,13 @@ def check(cells: list[dict[str, Any]], expected: int) -> None:
         assert cell["moved"] > 0.1 and cell["losses"] <= 1e-5 and cell["weights"] <= 1e-5, cell
 
 
-@pytest.mark.parametrize("preset", ["bert-tiny", "albert-tiny"])
-def test_every_stage_sharing_accumulation_and_recomputation_trains_as_plain_torch(preset: str, all_sharded: dict[str, str]) -> None:
+@pytest.mark.parametrize(("preset", "jsons"), [("bert-tiny", "all_sharded"), ("albert-tiny", "small_buckets")])
+def test_every_stage_sharing_accumulation_and_recomputation_trains_as_plain_torch(
+    preset: str, jsons: str, request: pytest.FixtureRequest
+) -> None:
     asked = {"presets": [preset], "optimizers": ["adamw"], "sharings": SHARINGS, "stages": [0, 1, 2, 3]}
-    check(run_matrix(2, **asked, accumulations=[1, 2], checkpointings=[0.0, 0.5], ds_configs=all_sharded), 4 * 4 * 2 * 2)
+    ds_configs = request.getfixturevalue(jsons)
+    check(run_matrix(2, **asked, accumulations=[1, 2], checkpointings=[0.0, 0.5], ds_configs=ds_configs), 4 * 4 * 2 * 2)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
