@@ -53,7 +53,7 @@ class StepBenchOptions:
     hidden: tuple[int, ...] = (BASE, SMALL)
     """Widths, multiples of 64."""
     quick: bool = False
-    """Width 256 and two threads only, at most 2 rounds."""
+    """Width 256, two threads and 1024 tokens only, at most 2 rounds."""
     json: Path | None = None
     """Write the figures here."""
 
@@ -157,7 +157,7 @@ def main(args: Sequence[str]) -> int:
         raise UserError(f"remask bench step: --hidden: {' '.join(map(str, options.hidden))} was given, widths must be multiples of 64")
     check_target("step", options.json)
     if options.quick:
-        options = replace(options, hidden=(SMALL,), repeats=min(options.repeats, 2))
+        options = replace(options, hidden=(SMALL,), repeats=min(options.repeats, 2), tokens=min(options.tokens, 1024))
     began = time.monotonic()
     rows_of = {"full": [_LENGTH] * (options.tokens // _LENGTH), "mixture": mixture_lengths(options.data, options.tokens)}
     sweep = product(options.hidden, FAMILIES, rows_of.items(), THREADS[-1:] if options.quick else THREADS)

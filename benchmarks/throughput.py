@@ -117,18 +117,36 @@ def main(args: Sequence[str]) -> int:
         if not 1 <= options.cell <= len(cells):
             raise UserError(f"remask {_VERB}: --cell: {options.cell} was given, the sweep has cells 1 to {len(cells)}")
         cells = cells[options.cell - 1 : options.cell]
+    found = _run_all(cells, options, place)
+    return _tell(options, args, began, found, {}) if place.rank == 0 else 0
+
+
+def _run_all(cells: Sequence[Cell], options: ThroughputOptions, place: Place) -> list[dict[str, Any]]:
     timing = Timing(steps=options.steps, warm_up=options.warm_up, rounds=options.repeats)
     with tempfile.TemporaryDirectory() as folder:
-        shards = [str(one) for one in options.shards] or [str(make_shards(config, options.data, Path(folder)))]
+        shards = options.shards or (make_shards(cells[0].config, options.data, Path(folder)),)
+        read = [replace(cell, config=_reading(cell.config, shards)) for cell in cells]
         meetings, found = meetings_of(place), []
-        for number, cell in enumerate(cells, start=1):
+        for number, cell in enumerate(read, start=1):
             if place.rank >= cell.world:  # the others' cell
                 continue
             if place.rank == 0:
                 print(f"cell {number} of {len(cells)}: {cell.world} ranks, stage {cell.config.engine.zero_stage}", file=sys.stderr)
-            read = replace(cell, config=replace(cell.config, data=replace(cell.config.data, sets=tuple(shards))))
-            found.append(run_cell(read, timing, place, meetings))
-    return _tell(options, args, began, found, {}) if place.rank == 0 else 0
+            found.append(run_cell(cell, timing, place, meetings))
+    return found
+
+
+def _reading(config: RunConfig, shards: Sequence[Path]) -> RunConfig:
+    """With these shards, after all checks that need no ranks: what is wrong is better said here than by each of them."""
+    import torch
+
+    from remask.launcher.training.memory import check_precision
+    from remask.launcher.training.start import open_loaders
+
+    config = replace(config, data=replace(config.data, sets=tuple(str(folder) for folder in shards)))
+    check_precision(config, "cuda" if torch.cuda.is_available() else "cpu")
+    open_loaders(config, Place())
+    return config
 
 
 def _completed(options: ThroughputOptions, place: Place) -> ThroughputOptions:
@@ -157,7 +175,7 @@ def merge(files: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     for file in files:
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-            if record["benchmark"] != "throughput":
+            if record["benchmark"] != "throughput" or not record["cells"]:
                 raise ValueError
             cells += [{"command": record["command"], "time": record["time"], **cell} for cell in record["cells"]]
             for name, values in origins.items():
