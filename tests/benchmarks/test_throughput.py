@@ -103,7 +103,10 @@ def test_ranks_that_another_started_are_one_cell_and_fewer_may_take_part(shards:
     [
         (["--data.pack.sequence-length", "64"], "packed with sequence_length 32, the run wants 64"),
         (["--model.vocab-size", "500"], "model.vocab_size: 500 was given"),
-        (["--engine.precision", "fp16"], "engine.precision: fp16 was given, which DeepSpeed does not run on a CPU"),
+        (
+            ["--engine.precision", "fp16", "--engine.zero-stage", "1"],
+            "engine.precision: fp16 was given, which DeepSpeed does not run on a CPU",
+        ),
     ],
 )
 def test_shards_that_do_not_go_with_the_run_are_one_sentence(shards: Path, wrong: list[str], said: str) -> None:
