@@ -29,7 +29,7 @@ from remask.launcher.ranks import Place, place_of
 from remask.launcher.training.engine import Engine
 from remask.launcher.training.peers import Peers
 from remask.launcher.training.run_folder import host_name
-from remask.launcher.training.start import _share_of_cores, open_loaders
+from remask.launcher.training.start import open_loaders, share_of_cores
 from remask.launcher.training.step_batch import StepBatch, cut
 from remask.launcher.training.traffic import watch_collectives
 from remask.model.huggingface import choose_form
@@ -119,7 +119,7 @@ def join_group(config: RunConfig) -> Group:
     hosts = peers.collect(host_name())
     device = torch.device("cuda", place.local_rank) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cpu":
-        torch.set_num_threads(config.engine.cpu_threads or _share_of_cores(hosts.count(hosts[place.rank])))
+        torch.set_num_threads(config.engine.cpu_threads or share_of_cores(hosts.count(hosts[place.rank])))
     most_tokens, specials = config.engine.micro_batch_tokens or 1, loader.sets[0].manifest.specials
 
     def prepare(batch: Batch) -> Share:

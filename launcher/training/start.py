@@ -121,7 +121,7 @@ def _meet(config: RunConfig, place: Place, stack: ExitStack) -> _Group:
     hosts = [str(host) for host in peers.collect(run_folder.host_name())]
     group = _Group(peers=peers, traffic=traffic, hosts=hosts, device=device, stop=stop)
     if device.type == "cpu":
-        torch.set_num_threads(config.engine.cpu_threads or _share_of_cores(group.ranks_here))
+        torch.set_num_threads(config.engine.cpu_threads or share_of_cores(group.ranks_here))
     return group
 
 
@@ -209,7 +209,7 @@ def _patience(config: RunConfig) -> float:
     return 1.5 * config.engine.timeout_seconds + 10
 
 
-def _share_of_cores(ranks_here: int) -> int:
+def share_of_cores(ranks_here: int) -> int:
     """The same whoever starts the ranks, for the order of sums depends on it; torchrun alone would set 1."""
     if given := os.environ.get("SLURM_CPUS_PER_TASK", ""):
         return int(given)
