@@ -2,7 +2,12 @@
 
 import logging
 import sys
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _TIME = "%Y-%m-%d %H:%M:%S"
 
@@ -30,10 +35,17 @@ def _plain(handler: logging.Handler, prefix: str) -> logging.Handler:
     return handler
 
 
-def _terminal(prefix: str) -> logging.Handler:
+@cache
+def terminal() -> "Console":
+    """The one console on stderr: two would write into each other's lines."""
     from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _terminal(prefix: str) -> logging.Handler:
     from rich.logging import RichHandler
 
-    handler = RichHandler(console=Console(stderr=True), show_path=False, log_time_format="%H:%M:%S")
+    handler = RichHandler(console=terminal(), show_path=False, log_time_format="%H:%M:%S")
     handler.setFormatter(logging.Formatter(f"{prefix}%(message)s"))
     return handler

@@ -6,14 +6,42 @@ import math
 import os
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remask.data_prep.files import written_whole
+from remask.launcher import logs
 from remask.launcher.ranks import Place
 
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class _Display:
+    """On a terminal: a bar with the time to go, which the sentence ends with, and below it the other figures in lines that fit."""
+
+    sentence: str = ""
+    done: float = 0.0
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        figures, _, left = self.sentence.rpartition(", ")
+        bar = Table.grid(padding=(0, 1), expand=True)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True)
+        bar.add_row(ProgressBar(total=1.0, completed=self.done), Text(", ".join(filter(None, [f"{self.done:.1%}", left]))))
+        yield bar
+        for line in _wrap(figures, options.max_width):
+            yield Text(line)
 
 
 class Records:
@@ -28,10 +56,11 @@ class Records:
             for file in self.file.parent.glob("rank-*.jsonl"):
                 if file.name not in mine:
                     _trim(file, resumed_step)
+        self._told_of_the_disk = False
         self._closing = ExitStack()
         self._stream = self._closing.enter_context(self.file.open("a", encoding="utf-8"))
         self._board: Any = None
-        self._bar: Any = None
+        self._display: _Display | None = None
         if place.rank == 0:
             self._open_displays(run, tensorboard, resumed_step)
 
@@ -42,21 +71,33 @@ class Records:
             self._board_folder = str(run / "tensorboard")
             self._board = SummaryWriter(self._board_folder, purge_step=0 if resumed_step is None else resumed_step + 1)
             self._closing.callback(lambda: self._board.close())
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
+        if sys.stderr.isatty() and not logs.terminal().is_dumb_terminal:
+            from rich.live import Live
 
-            self._bar = self._closing.enter_context(Progress(BarColumn(), TextColumn("{task.description}"), console=Console(stderr=True)))
-            self._task = self._bar.add_task("", total=1.0)
+            self._display = _Display()
+            self._closing.enter_context(Live(self._display, console=logs.terminal()))
+            logs.terminal().show_cursor(True)  # which rich hides, and a run that is killed could not show again
 
     def write(self, record: dict[str, Any]) -> None:
         """One line of JSON with the time of the day, on the disk before the next checkpoint may rely on it."""
         plain = {name: json_number(value) for name, value in {**record, "time": time.time()}.items()}
-        self._stream.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
-        self._stream.flush()
+        with self._despite_the_disk():
+            self._stream.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
+            self._stream.flush()
 
     def sync(self) -> None:
-        os.fsync(self._stream.fileno())
+        with self._despite_the_disk():
+            os.fsync(self._stream.fileno())
+
+    @contextmanager
+    def _despite_the_disk(self) -> Iterator[None]:
+        """A full disk does not end a run for its metrics; it is told once."""
+        try:
+            yield
+        except OSError as error:
+            if not self._told_of_the_disk:
+                log.warning("%s: cannot be written (%s); the run goes on, some of its metrics are lost", self.file, error.strerror)
+            self._told_of_the_disk = True
 
     def forget_after(self, step: int) -> None:
         """After a rollback the steps behind it are made again."""
@@ -69,13 +110,15 @@ class Records:
 
     def show(self, sentence: str, done: float) -> None:
         """On rank 0's terminal, or in its log."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, description=sentence)
+        if self._display is not None:
+            self._display.sentence, self._display.done = sentence, done
         else:
             log.info("%s", sentence)
 
     def plot(self, step: int, scalars: dict[str, float], texts: dict[str, str] | None = None) -> None:
-        if self._board is not None:
+        if self._board is None:
+            return
+        with self._despite_the_disk():
             for name, value in scalars.items():
                 self._board.add_scalar(name, value, step)
             for name, text in (texts or {}).items():
@@ -90,6 +133,18 @@ def json_number(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: json_number(inner) for name, inner in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _wrap(sentence: str, width: int) -> list[str]:
+    """Lines that are broken between figures only."""
+    lines: list[str] = []
+    for figure in sentence.split(", "):
+        if lines and len(lines[-1]) + len(figure) + 3 <= width:  # with a comma at its own end, too
+            lines[-1] += f", {figure}"
+        else:
+            lines[-1:] = [f"{line}," for line in lines[-1:]]
+            lines.append(figure)
+    return lines
 
 
 def _trim(file: Path, step: int | None) -> None:

@@ -22,11 +22,14 @@ _SERVER.set_forkserver_preload(["deepspeed", "torch._dynamo", "remask.launcher.c
 
 
 class Rank:
-    """A process with its output in a file: a pipe that nobody reads would stop it."""
+    """A process with its output in a file, for a pipe that nobody reads would stop it; or in a terminal that is named."""
 
-    def __init__(self, script: str, args: tuple[str, ...], environment: dict[str, str], largest_file: int | None) -> None:
+    def __init__(
+        self, script: str, args: tuple[str, ...], environment: dict[str, str], largest_file: int | None = None, terminal: str | None = None
+    ) -> None:
         self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 (closed with the process)
-        self._process = _SERVER.Process(target=_be, args=(script, args, environment, self._output.name, largest_file), daemon=True)
+        given = (script, args, environment, terminal or self._output.name, largest_file)
+        self._process = _SERVER.Process(target=_be, args=given, daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
