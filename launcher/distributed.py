@@ -5,9 +5,13 @@ import os
 import socket
 import subprocess
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from remask.launcher.errors import UserError
 from remask.launcher.ranks import Place
+
+if TYPE_CHECKING:
+    import torch
 
 
 def start(place: Place, *, seconds: float) -> None:
@@ -15,7 +19,7 @@ def start(place: Place, *, seconds: float) -> None:
     import torch
 
     if torch.cuda.is_available():
-        torch.cuda.set_device(place.local_rank)
+        torch.cuda.set_device(device_of(place))
     else:
         os.environ["DS_ACCELERATOR"] = "cpu"
     import deepspeed
@@ -26,6 +30,13 @@ def start(place: Place, *, seconds: float) -> None:
     os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.world_size), LOCAL_RANK=str(place.local_rank))
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, timeout=timedelta(seconds=seconds), verbose=False)
+
+
+def device_of(place: Place) -> "torch.device":
+    """The rank's own. A launcher may show each rank all GPUs of the machine, or only one."""
+    import torch
+
+    return torch.device("cuda", place.local_rank % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def limit_waiting(seconds: float) -> None:

@@ -20,7 +20,11 @@ _FILLED = {
     "scheduler": "schedule",
     "fp16": "engine.precision",
     "bf16": "engine.precision",
+    "amp": "engine.precision",
+    "torch_autocast": "engine.precision",
 }
+# DeepSpeed knows neither our optimizer nor that it may run on a CPU.
+_NEEDED = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
 # These lay out the shards in ways that our optimizer and checkpoints do not follow.
 _REFUSED_LAYOUTS = ("zero_hpz_partition_size", "mics_shard_size", "zenflow")
 
@@ -87,7 +91,7 @@ def read_ds_config(engine: EngineConfig) -> dict[str, Any]:
     if not isinstance(own, dict) or not isinstance(own.get("zero_optimization"), dict):
         raise UserError(f"engine.ds_config: {engine.ds_config}: has no zero_optimization; copy one of ds_configs/ and edit it")
     _check_own(own, engine)
-    return own
+    return {**own, **_NEEDED}
 
 
 def fill_ds_config(engine: EngineConfig, *, batch_rows: int, clip_norm: float | None, world: int) -> dict[str, Any]:
@@ -108,13 +112,31 @@ def _check_own(own: dict[str, Any], engine: EngineConfig) -> None:
     for key, ours in _FILLED.items():
         if key in own:
             raise UserError(f"{where}: sets {key}, which the run's config says ({ours}); remove it from the JSON")
+    for key, needed in _NEEDED.items():
+        if own.get(key, needed) is not needed:
+            raise UserError(f"{where}: {key} is {own[key]!r}, our optimizer needs {json.dumps(needed)}; remove it from the JSON")
     zero = own["zero_optimization"]
-    if zero.get("stage") != engine.zero_stage:
-        raise UserError(f"{where}: has stage {zero.get('stage')}, engine.zero_stage is {engine.zero_stage}; make them equal")
+    if zero.get("stage") != engine.zero_stage or not isinstance(zero["stage"], int):
+        raise UserError(f"{where}: has stage {zero.get('stage')!r}, engine.zero_stage is {engine.zero_stage}; make them equal")
     for key in _REFUSED_LAYOUTS:
         if zero.get(key):
             raise UserError(f"{where}: sets {key}, which remask's optimizer and checkpoints do not follow; remove it")
     for key in ("offload_optimizer", "offload_param"):
-        device = zero.get(key, {}).get("device", "none")
-        if device != "none" and (engine.zero_stage != 3 or device != "cpu"):
-            raise UserError(f"{where}: {key} to {device!r}; only stage 3 offloads here, and only to cpu")
+        given = zero.get(key, {})
+        device = given.get("device", "none") if isinstance(given, dict) else given
+        if device not in ("none", "cpu") or (device == "cpu") != engine.offload:
+            asked = f"engine.offload is {json.dumps(engine.offload)}"
+            raise UserError(f"{where}: {key} to {device!r}, {asked}; only stage 3 offloads here, only to cpu, and both must say it")
+    _let_deepspeed_read(zero, where)
+
+
+def _let_deepspeed_read(zero: dict[str, Any], where: str) -> None:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+    from pydantic import ValidationError
+
+    try:
+        DeepSpeedZeroConfig(**zero)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise UserError(f"{where}: zero_optimization.{key}: {first['input']!r} was given: {first['msg']}") from error

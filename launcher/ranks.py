@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from remask.launcher.errors import UserError
+
 # Checked in this order: torchrun and deepspeed set RANK themselves, also inside a SLURM or Open MPI job.
 _STARTERS = {
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -27,3 +29,10 @@ def place_of(environment: Mapping[str, str]) -> Place:
             rank, world_size, local_rank = (int(environment[name]) for name in names)
             return Place(rank=rank, world_size=world_size, local_rank=local_rank)
     return Place()
+
+
+def refuse_half_a_place(environment: Mapping[str, str]) -> None:
+    """UserError if somebody has named one of several ranks, but not so that it can be known: it would train alone, unnoticed."""
+    if environment.get("WORLD_SIZE", "1") != "1" and "RANK" in environment and place_of(environment) == Place():
+        told = ", ".join(f"{name}={environment.get(name, '')}" for name in _STARTERS["torchrun"])
+        raise UserError(f"{told}: each must be a number; torchrun and deepspeed set all three")

@@ -55,6 +55,8 @@ def seal(folder: Path, known: Mapping[str, str] | None = None) -> None:
     """Write down the digest of every file in the folder; those that are `known` are not read again."""
     known = known or {}
     digests = {path.name: known.get(path.name) or hash_of(path) for path in sorted(folder.iterdir()) if path.name != SEAL}
+    if unseen := sorted(set(known) - set(digests)):
+        raise UserError(f"{folder / unseen[0]}: was written and cannot be seen from here; all machines must share the folder")
     (folder / SEAL).write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
 
 

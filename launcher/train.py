@@ -54,11 +54,13 @@ def main(args: Sequence[str]) -> int:
     options, config = parse_with_config(TrainOptions, args, "train", preset=TrainOptions.preset)
     config = _with_shorthands(options, config)
     check_sets(config, "train")
+    ranks.refuse_half_a_place(os.environ)
     place = ranks.place_of(os.environ)
     if options.dry_run:
         if place.rank == 0:
             _show_plan(config, place)
         return 0
+    fill_ds_config(config.engine, batch_rows=config.data.batch_rows, clip_norm=config.optimizer.clip_norm, world=place.world_size)
     from remask.launcher.training.start import run
 
     code = run(config, options.out, options.resume, place)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from remask.launcher.config import RunConfig
+from remask.launcher.distributed import device_of
 from remask.launcher.engine import fill_ds_config
 from remask.launcher.optimizer import parameter_groups
 from remask.launcher.ranks import Place
@@ -41,7 +42,7 @@ class Engine:
 
         self.config, self.model, self.place = config, model, place
         self.stage = config.engine.zero_stage
-        self.device = torch.device("cuda", place.local_rank) if torch.cuda.is_available() else torch.device("cpu")
+        self.device = device_of(place)
         names = {weight: name for name, weight in model.named_parameters() if weight.requires_grad}
         groups = parameter_groups([(name, weight) for weight, name in names.items()], config.optimizer)
         # What is offloaded is stepped on the host.

@@ -130,17 +130,18 @@ def find_micro_batch(config: RunConfig, model: "PretrainingModel", peers: Peers,
     fits = (_SHARE * free - memory.states) / max(memory.activations_per_token, 1.0)
     rows = min(int(fits / length), _MOST_TOKENS[device.type] // length, config.data.batch_rows // place.world_size)
     model.to(device)
-    while rows > 1 and not _runs(model, rows, length, config.masking.rate, device):
+    rows = max(rows, 1)
+    while rows and not _runs(model, rows, length, config.masking.rate, device):
         rows //= 2
     model.zero_grad(set_to_none=True)
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    least = int(min(numbers[0] for numbers in peers.gather([max(rows, 1)])))
-    if fits < length:
-        log.warning(
-            "one row of %d tokens needs about %.1f GB, %.1f GB are free; raise engine.zero_stage or engine.activation_checkpointing",
-            length, (memory.states + length * memory.activations_per_token) / 1e9, free / 1e9,
-        )  # fmt: skip
+    least = int(min(numbers[0] for numbers in peers.gather([rows])))
+    if not least:
+        raise UserError(
+            f"not even one row of {length} tokens fits: about {(memory.states + length * memory.activations_per_token) / 1e9:.1f} GB are "
+            f"needed, {free / 1e9:.1f} GB are free here; raise engine.zero_stage or engine.activation_checkpointing"
+        )
     log.info("micro-batches of %d tokens (%d full rows), found by trial; %.1f GB are free", least * length, least, free / 1e9)
     return least * length
 

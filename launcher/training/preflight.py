@@ -83,6 +83,19 @@ def check(config: RunConfig, run: Path, peers: Peers, loaders: dict[bool, Loader
     return findings
 
 
+def check_shared(run: Path, peers: Peers, hosts: list[str]) -> None:
+    """UserError on every rank alike if one of them does not see the run's folder as rank 0 does."""
+    token = peers.tell(f".seen-{time.time_ns()}" if peers.place.rank == 0 else None)
+    if peers.place.rank == 0:
+        (run / token).touch()
+    peers.tell(None)
+    blind = sorted({host for host, sees in zip(hosts, peers.collect((run / token).exists()), strict=True) if not sees})
+    if peers.place.rank == 0:
+        (run / token).unlink(missing_ok=True)
+    if blind:
+        raise UserError(f"--out {run}: {', '.join(blind)} has another folder there than {hosts[0]}; give one that all machines share")
+
+
 def _wrong_shards(blocks: Blocks, mine: int, ranks_here: int, rank: int) -> list[str]:
     """Sizes of this rank's share of the machine's files, and the hashes of some blocks, other ones on every rank."""
     if blocks.skip_damaged:

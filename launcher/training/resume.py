@@ -27,8 +27,10 @@ def find_start(config: RunConfig, out: Path, resume: str, store: Store, peers: P
             return "its shards were others"
         return "; ".join(run_folder.differences(ours, checkpoint.config))
 
-    if resume not in ("auto", "never") and not peers.tell(bool(store.newest())):
-        return _branch(Path(resume), ours, fits)
+    if resume not in ("auto", "never"):
+        if not peers.tell(bool(store.newest())):
+            return _branch(Path(resume), config, ours, fits)
+        log.info("%s: has checkpoints of its own and goes on from them; %s was where it began", out, resume)
     return store.choose(fits) if resume != "never" else None
 
 
@@ -37,6 +39,8 @@ def _refuse_mixture(config: RunConfig, out: Path, resume: str, store: Store, dat
         return ""
     if resume == "never":
         return f"--resume never: {out} holds a run with checkpoints; give another --out, or --resume auto to go on with it"
+    if resume != "auto" and Path(resume).resolve().is_relative_to(out.resolve()):
+        return f"--resume {resume}: lies in this run itself, which goes on from its newest; give another --out to go back to it there"
     try:
         theirs = run_folder.plain(load(str(out / "config.yaml")))
     except UserError as error:
@@ -51,7 +55,7 @@ def _refuse_mixture(config: RunConfig, out: Path, resume: str, store: Store, dat
     return ""
 
 
-def _branch(source: Path, ours: dict[str, Any], fits: Callable[[Checkpoint], str]) -> Checkpoint:
+def _branch(source: Path, config: RunConfig, ours: dict[str, Any], fits: Callable[[Checkpoint], str]) -> Checkpoint:
     """Another run's checkpoint as the beginning of this one: the newest whole one of a run, or the one that is named."""
     checkpoint = newest_whole(source)
     for section, key in (("model", None), ("data", "sentence_task")):
@@ -61,4 +65,8 @@ def _branch(source: Path, ours: dict[str, Any], fits: Callable[[Checkpoint], str
             raise UserError(f"--resume {source}: its {name} is another one than this run's; give the same --preset and options")
     if why := fits(checkpoint):
         log.warning("%s: begins this run, though %s", checkpoint.folder, why)
+    state, schedule = checkpoint.state, config.schedule
+    if checkpoint.config["schedule"] != ours["schedule"]:  # the share of another budget; warm-up and steps since took alike of this one
+        done = schedule.done_at(state.step, state.tokens, state.seconds)
+        state.done_when_warm = done * schedule.warmup_steps / state.step if state.step >= max(schedule.warmup_steps, 1) else None
     return checkpoint

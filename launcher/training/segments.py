@@ -45,8 +45,7 @@ def find_shards(engine: Any, names: Mapping[Parameter, str], rank: int) -> list[
     stage = engine.zero_optimization_stage()
     find = {0: _whole_weights, 1: _of_flat_groups, 2: _of_flat_groups, 3: _of_sub_groups}[stage]
     shards = list(find(engine, names, rank))
-    if stage < 3:
-        _check(shards, names)
+    _check(shards, {name: _begin_of(weight, stage, rank) for weight, name in names.items()})
     return shards
 
 
@@ -87,9 +86,16 @@ def _of_sub_groups(engine: Any, names: Mapping[Parameter, str], rank: int) -> It
         yield Shard(flat=flat, group=group, names=tuple(names[weight] for weight in weights), segments=tuple(segments))
 
 
-def _check(shards: list[Shard], names: Mapping[Parameter, str]) -> None:
-    weights = {name: weight.detach().view(-1) for weight, name in names.items()}
-    for shard in shards:
-        for segment in shard.segments:
-            if not torch.equal(segment.values.to(weights[segment.name]), weights[segment.name][segment.begin : segment.end]):
-                raise RuntimeError(f"{segment.name}: DeepSpeed's shard holds something else than this weight; use the pinned version")
+def _begin_of(weight: Parameter, stage: int, rank: int) -> tuple[int, Tensor]:
+    """What this rank has of a weight, flattened, and where that begins in it."""
+    if stage < 3:
+        return 0, weight.detach().view(-1)
+    part: Tensor = weight.ds_tensor.detach().view(-1)  # type: ignore[attr-defined]
+    return rank * len(part), part
+
+
+def _check(shards: list[Shard], held: Mapping[str, tuple[int, Tensor]]) -> None:
+    for segment in (segment for shard in shards for segment in shard.segments):
+        begin, values = held[segment.name]
+        if not torch.equal(segment.values.to(values), values[segment.begin - begin : segment.end - begin]):
+            raise RuntimeError(f"{segment.name}: DeepSpeed's shard holds something else than this weight; use the pinned version")

@@ -26,14 +26,18 @@ from remask.launcher.training.store import Store, weights_digest
 if TYPE_CHECKING:
     import torch
 
+    from remask.launcher.training.heartbeat import Heartbeat
     from remask.launcher.training.peers import Peers
     from remask.launcher.training.traffic import Traffic
     from remask.launcher.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
+_Opened = tuple[dict[bool, Loader], Vocabulary]
+
 FAILED_EXIT, LOST_PEER_EXIT, INTERRUPTED_EXIT = 1, 3, 130
 _MOST_NAMED = 4
+_LEAST_MEETING_SECONDS = 300.0  # machines may be slow to start, however short the timeout of their steps
 # How gloo and NCCL say that another rank is gone or silent.
 _LOST_PEER = (
     "Connection closed by peer",
@@ -76,13 +80,17 @@ def run(config: RunConfig, out: Path, resume: str, place: Place) -> int:
     group: _Group | None = None
     with ExitStack() as stack:
         try:
-            loaders, vocabulary = open_loaders(config, place)
+            opened = _try_to_open(config, place)  # before anybody waits for anybody
             group = _meet(config, place, stack)
+            loaders, vocabulary = _agree_on_shards(group, opened)
             if problem := group.peers.tell(_take(out, stack) if place.rank == 0 else ""):
                 raise UserError(problem)
+            preflight.check_shared(out, group.peers, group.hosts)
+            alive = _show_life(config, out, group, stack)
             preflight.check(config, out, group.peers, loaders, group.hosts, group.device)
             trainer = _assemble(config, out, resume, group, loaders, vocabulary, stack)
-            return _train(trainer, group, out, stack)
+            alive.step = lambda: trainer.state.step
+            return _train(trainer, group, out)
         except TrainingError as error:
             if place.rank == 0:  # all ranks know it
                 log.error("%s", error)
@@ -90,10 +98,32 @@ def run(config: RunConfig, out: Path, resume: str, place: Place) -> int:
         except RuntimeError as error:
             if not any(sign in str(error) for sign in _LOST_PEER):
                 raise
-            who = group.others if group else "another rank"
-            log.error("rank %d: %s is gone (%s); start the same command: it resumes", place.rank, who, str(error).splitlines()[0])
+            why = str(error).splitlines()[0]
+            if group is None:
+                where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+                log.error("rank %d: the %d ranks did not meet at %s (%s); were all started?", place.rank, place.world_size, where, why)
+            else:
+                log.error("rank %d: %s is gone (%s); start the same command: it resumes", place.rank, group.others, why)
             logging.shutdown()
             os._exit(LOST_PEER_EXIT)  # a group with a dead member cannot be left in order
+
+
+def _agree_on_shards(group: _Group, opened: _Opened | InputError) -> _Opened:
+    """What every rank has opened. If only one machine does not see the shards, all must hear of it, or they would wait for it."""
+    told = group.peers.collect(str(opened) if isinstance(opened, InputError) else "")
+    if isinstance(opened, InputError) or any(told):
+        named = (one if told.count(one) == len(told) else f"{host}: {one}" for host, one in zip(group.hosts, told, strict=True) if one)
+        raise UserError("; ".join(dict.fromkeys(named)))
+    return opened
+
+
+def _try_to_open(config: RunConfig, place: Place) -> _Opened | InputError:
+    try:
+        return open_loaders(config, place)
+    except InputError as error:
+        if place.world_size == 1:
+            raise
+        return error
 
 
 def _meet(config: RunConfig, place: Place, stack: ExitStack) -> _Group:
@@ -105,7 +135,7 @@ def _meet(config: RunConfig, place: Place, stack: ExitStack) -> _Group:
     from remask.launcher.training.peers import Peers
     from remask.launcher.training.traffic import watch_collectives
 
-    device = torch.device("cuda", place.local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    device = distributed.device_of(place)
     check_precision(config, device.type)
     if (devices := torch.cuda.device_count()) > 1 and place.world_size == 1:
         log.warning("%d GPUs are here and one is used; torchrun --nproc-per-node %d -m remask.launcher.train … uses all", devices, devices)
@@ -113,11 +143,11 @@ def _meet(config: RunConfig, place: Place, stack: ExitStack) -> _Group:
     distributed.meet(place)
     traffic = watch_collectives()
     with ending_by_signals():
-        distributed.start(place, seconds=_patience(config))
+        distributed.start(place, seconds=max(config.engine.timeout_seconds, _LEAST_MEETING_SECONDS))
     stop = stack.enter_context(noticing_signals())
     stack.callback(torch.distributed.destroy_process_group)
     peers = Peers(place, traffic)
-    distributed.limit_waiting(_patience(config))
+    distributed.limit_waiting(config.engine.timeout_seconds)
     hosts = [str(host) for host in peers.collect(run_folder.host_name())]
     group = _Group(peers=peers, traffic=traffic, hosts=hosts, device=device, stop=stop)
     if device.type == "cpu":
@@ -148,7 +178,7 @@ def _assemble(
     if tokens is None:
         tokens = memory.find_micro_batch(config, model, peers, group.device, group.ranks_here)
     engine = Engine(config, model, peers.place)
-    distributed.limit_waiting(_patience(config))  # DeepSpeed has made groups of its own
+    distributed.limit_waiting(config.engine.timeout_seconds)  # DeepSpeed has made groups of its own
     if checkpoint:
         store.load_into(engine, checkpoint)
         log.info("resumed at step %d from %s, micro-batches of %d tokens", state.step, checkpoint.folder, tokens)
@@ -176,16 +206,20 @@ def _assemble(
     )
 
 
-def _train(trainer: "Trainer", group: _Group, out: Path, stack: ExitStack) -> int:
-    """To the end, and the end written down."""
+def _show_life(config: RunConfig, out: Path, group: _Group, stack: ExitStack) -> "Heartbeat":
+    """From here to the end; the heartbeat speaks before a collective gives up, for it knows which rank is silent."""
     from remask.launcher.training.heartbeat import Heartbeat
 
-    place, seconds = group.peers.place, trainer.config.engine.timeout_seconds
-    heartbeat = Heartbeat(out / "beats", place, group.traffic, lambda: trainer.state.step, seconds)
+    heartbeat = Heartbeat(out / "beats", group.peers.place, group.traffic, config.engine.timeout_seconds)
     stack.callback(heartbeat.stop)
     heartbeat.start()
+    return heartbeat
+
+
+def _train(trainer: "Trainer", group: _Group, out: Path) -> int:
+    """To the end, and the end written down."""
     end = trainer.train()
-    if place.rank == 0:
+    if group.peers.place.rank == 0:
         run_folder.write_end(out, {**end, "weights": weights_digest(trainer.store.newest()[0])})
         log.info("%s at step %d (%s); the run is in %s", end["end"], end["step"], end["why"], out)
     group.peers.tell(None)  # nobody leaves before the end is written down
@@ -204,11 +238,6 @@ def _take(out: Path, stack: ExitStack) -> str:
     return ""
 
 
-def _patience(config: RunConfig) -> float:
-    """Seconds for which a collective waits. The heartbeat is to speak first: it knows which rank is silent."""
-    return 1.5 * config.engine.timeout_seconds + 10
-
-
 def share_of_cores(ranks_here: int) -> int:
     """The same whoever starts the ranks, for the order of sums depends on it; torchrun alone would set 1."""
     if given := os.environ.get("SLURM_CPUS_PER_TASK", ""):
@@ -216,9 +245,14 @@ def share_of_cores(ranks_here: int) -> int:
     return max(1, len(os.sched_getaffinity(0)) // ranks_here)
 
 
-def open_loaders(config: RunConfig, place: Place) -> tuple[dict[bool, Loader], Vocabulary]:
+def open_loaders(config: RunConfig, place: Place) -> _Opened:
     """The loader of each phase by whether its rows are short, and the shards' vocabulary; all that can be checked is."""
     schedule, data = config.schedule, config.data
+    if config.masking.final_rate and (schedule.tokens or schedule.hours or schedule.short_fraction):
+        raise UserError(
+            "masking.final_rate: was given with schedule.tokens, hours or short_fraction; the rate follows the rows of a run that is "
+            "reckoned in steps and has one phase; leave one of them out"
+        )
     total = sum(schedule.rows_at(step, False, data.batch_rows) for step in range(schedule.steps)) if config.masking.final_rate else None
 
     def opened(chosen: DataConfig) -> Loader:

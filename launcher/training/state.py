@@ -16,6 +16,8 @@ class SinceLastLine:
     """Where the first of them began."""
     rows: int = 0
     losses: dict[str, float] = field(default_factory=dict)
+    left_out: int = 0
+    """Steps that the guard refused; their losses are in no mean."""
 
 
 @dataclass(kw_only=True)

@@ -58,7 +58,7 @@ class Store:
 
     def newest(self) -> list[Path]:
         """Those that can be seen, the newest first."""
-        return sorted(self.folder.glob("step-*"), reverse=True)
+        return _checkpoints_in(self.folder)
 
     def save(self, engine: "Engine", state: RunState, about: dict[str, Any], model: "Callable[[dict[str, Tensor]], StoredModel]") -> str:
         """What went wrong, on every rank alike; nothing if the checkpoint stands. `model` is made of the whole weights, on rank 0."""
@@ -180,9 +180,13 @@ def weights_digest(folder: Path) -> str:
     return str(json.loads((folder / SEAL).read_text(encoding="utf-8"))["model.safetensors"])
 
 
+def _checkpoints_in(folder: Path) -> list[Path]:
+    """The newest first; copies under other names are their makers' own."""
+    return sorted((entry for entry in folder.glob("step-*") if entry.name.removeprefix("step-").isdecimal()), key=_step_of, reverse=True)
+
+
 def _step_of(folder: Path) -> int:
-    digits = folder.name.removeprefix("step-")
-    return int(digits) if digits.isdecimal() else 0
+    return int(folder.name.removeprefix("step-"))
 
 
 def _make_empty(partial: Path) -> None:
@@ -192,7 +196,7 @@ def _make_empty(partial: Path) -> None:
 
 def newest_whole(run: Path) -> Checkpoint:
     """Of another run, whose damaged ones are named and left alone; or the checkpoint itself. UserError if there is none."""
-    folders = sorted((run / CHECKPOINTS).glob("step-*"), reverse=True)
+    folders = _checkpoints_in(run / CHECKPOINTS)
     if not run.is_dir():
         raise UserError(f"--resume {run}: no such folder; give auto, never, a run's folder or one of its checkpoints")
     for folder in folders[:-1]:

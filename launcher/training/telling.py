@@ -52,12 +52,13 @@ class Window:
         self._bytes += self.traffic.payload_bytes - sent
 
     def add(self, batch: StepBatch, rows: int, tokens: int, state: RunState, losses: dict[str, float], norm: float, rate: float) -> None:
-        """A step, which begins at the state's position."""
+        """A step, which begins at the state's position; without losses if it was left out."""
         told = state.since_last_line
         if told.steps == 0:
             told.position = state.position
         told.steps += 1
         told.rows += rows
+        told.left_out += not losses
         for name, loss in losses.items():
             told.losses[name] = told.losses.get(name, 0.0) + loss
         self._timed_steps += 1
@@ -68,7 +69,7 @@ class Window:
     def close(self, schedule: ScheduleConfig, state: RunState) -> tuple[dict[str, Any], str, dict[str, float]]:
         """The record, the sentence for the terminal and the scalars for TensorBoard; the next steps are counted anew."""
         seconds, told = max(time.monotonic() - self._began, 1e-9), state.since_last_line
-        losses = {name: loss / told.steps for name, loss in told.losses.items()}
+        losses = {name: loss / (told.steps - told.left_out) for name, loss in told.losses.items()}
         mfu = self._flops / seconds / self.device.peak_flops if self.device.peak_flops else 0.0
         moved = {name: round(sent / max(self._timed_steps, 1)) for name, sent in (self.traffic.payload_bytes - self._bytes).items()}
         done, (since, share) = schedule.done_at(state.step, state.tokens, state.seconds), self._first_seen
@@ -78,7 +79,7 @@ class Window:
             "steps": told.steps,
             "position": told.position,
             "rows": told.rows,
-            "loss": sum(losses.values()),
+            "loss": sum(losses.values()) if losses else float("nan"),
             "losses": losses,
             "lr": self._rate,
             "gradient_norm": self._norm,

@@ -30,6 +30,12 @@ def test_the_launcher_fills_batch_precision_and_clipping() -> None:
         ({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}, "sets zero_hpz_partition_size"),
         ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "offload_param to 'nvme'"),
         ({"zero_optimization": 3}, "has no zero_optimization"),
+        ({"zero_optimization": {"stage": "3"}}, "has stage '3', engine.zero_stage is 3"),
+        ({"zero_optimization": {"stage": 3, "offload_param": "cpu"}}, "offload_param to 'cpu', engine.offload is false"),
+        ({"zero_optimization": {"stage": 3, "offload_optimizer": None}}, "offload_optimizer to None"),
+        ({"zero_optimization": {"stage": 3, "reduce_bucket_size": "big"}}, "zero_optimization.reduce_bucket_size: 'big' was given"),
+        ({"torch_autocast": {"enabled": True}}, "sets torch_autocast, which the run's config says (engine.precision)"),
+        ({"zero_allow_untested_optimizer": False}, "zero_allow_untested_optimizer is False, our optimizer needs true"),
     ],
 )
 def test_an_own_json_that_says_too_much_is_refused(change: dict[str, Any], sentence: str, tmp_path: Path) -> None:
@@ -55,6 +61,17 @@ def test_an_own_json_that_says_too_much_is_refused(change: dict[str, Any], sente
 def test_combinations_that_deepspeed_gets_wrong_are_refused(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         EngineConfig(**options)
+
+
+def test_an_own_json_need_not_say_what_our_optimizer_needs(tmp_path: Path) -> None:
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps({"zero_optimization": {"stage": 1}}))
+    assert read_ds_config(EngineConfig(ds_config=str(file)))["zero_allow_untested_optimizer"] is True
+    shipped = read_ds_config(EngineConfig(zero_stage=3, offload=True))
+    file.write_text(json.dumps(shipped))
+    assert read_ds_config(EngineConfig(zero_stage=3, offload=True, ds_config=str(file))) == shipped
+    with pytest.raises(UserError, match=r"offload_optimizer to 'cpu', engine\.offload is false"):
+        read_ds_config(EngineConfig(zero_stage=3, ds_config=str(file)))
 
 
 def test_a_json_that_cannot_be_read_is_named() -> None:

@@ -103,14 +103,14 @@ def test_two_machines_without_ssh_train_until_the_cable_is_cut(expected: str, re
         assert end_of(tmp_path / "run")["weights"] == expected
 
         cut = tmp_path / "cut"
-        limits = ["--schedule.steps", "100000", "--engine.timeout-seconds", "5", "--checkpoint.save-every-steps", "1000000"]
+        limits = ["--schedule.steps", "100000", "--engine.timeout-seconds", "8", "--checkpoint.save-every-steps", "1000000"]
         processes = on_two_machines(machines, tmp_path, *args, *limits, "--out", str(cut))
         try:
             wait_until(lambda: (cut / "metrics/rank-00000.jsonl").exists() and len(records(cut, "training")) > 5, 120)
             machines.cut(0)
             begin = time.monotonic()
             said = [process.communicate(timeout=60)[0] for process in processes]
-            assert time.monotonic() - begin < 1.5 * 5 + 10 + 20  # the timeout of a collective, and time to end
+            assert time.monotonic() - begin < 8 + 8  # the timeout, and time for the launcher to end
         finally:
             for process in processes:
                 with suppress(ProcessLookupError):
