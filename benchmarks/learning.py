@@ -51,7 +51,7 @@ class LearningOptions:
     jobs: int = 2
     """Runs at a time, one core each."""
     quick: bool = False
-    """100 steps, which only show that the loss falls."""
+    """60 steps, which only show that the loss falls."""
     json: Path | None = None
     """Write the figures and curves here."""
     html: Path | None = None
@@ -97,7 +97,7 @@ def main(args: Sequence[str]) -> int:
         raise UserError(f"remask bench learning: --steps {options.steps} --jobs {options.jobs}: at least 10 steps and 1 job")
     check_target("learning", options.json)
     if options.quick:
-        options = replace(options, steps=min(options.steps, 100))
+        options = replace(options, steps=min(options.steps, 60))
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         runs = _train_all(options, Path(folder))
@@ -167,7 +167,7 @@ def _train(contest: Contest, name: str, run: Path, shards: Path, steps: int) -> 
         "--optimizer.name", "adamw", "--optimizer.lr", "1e-3",
         "--schedule.steps", str(steps), "--schedule.warmup-steps", str(steps // 10), "--schedule.short-fraction", "0",
         "--engine.cpu-threads", "1", "--engine.micro-batch-tokens", str(_BATCH_ROWS * _LENGTH),
-        "--metrics.evaluate-every-steps", str(max(_LEAST_BETWEEN, steps // 10)), "--metrics.evaluate-rows", "1024",
+        "--metrics.evaluate-every-steps", str(max(_LEAST_BETWEEN, steps // 10)), "--metrics.evaluate-rows", str(min(1024, 4 * steps)),
         "--metrics.log-every-steps", str(max(1, steps // 100)), "--metrics.tensorboard", "false",
         "--checkpoint.save-every-steps", str(steps), *contest.settings[name],
     ]  # fmt: skip

@@ -53,7 +53,7 @@ class StepBenchOptions:
     hidden: tuple[int, ...] = (BASE, SMALL)
     """Widths, multiples of 64."""
     quick: bool = False
-    """Width 256, two threads and 1024 tokens only, at most 2 rounds."""
+    """Width 256, one thread and 1024 tokens only, at most 2 rounds."""
     json: Path | None = None
     """Write the figures here."""
 
@@ -160,7 +160,7 @@ def main(args: Sequence[str]) -> int:
         options = replace(options, hidden=(SMALL,), repeats=min(options.repeats, 2), tokens=min(options.tokens, 1024))
     began = time.monotonic()
     rows_of = {"full": [_LENGTH] * (options.tokens // _LENGTH), "mixture": mixture_lengths(options.data, options.tokens)}
-    sweep = product(options.hidden, FAMILIES, rows_of.items(), THREADS[-1:] if options.quick else THREADS)
+    sweep = product(options.hidden, FAMILIES, rows_of.items(), THREADS[:1] if options.quick else THREADS)
     rows = []
     for hidden, family, (lengths, of_rows), threads in sweep:
         found = contest(config_of(family, hidden, options.layers), of_rows, threads, options.repeats)
