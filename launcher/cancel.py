@@ -31,7 +31,7 @@ def main(args: Sequence[str]) -> int:
     """end a run's jobs, with a checkpoint where there is time"""
     options = parse(CancelOptions, args, "cancel")
     known = [job.job for run in runs_below(options.run) for job in read(run)]
-    live = [one.job for one in commands.states(known) if one.state in commands.LIVE]
+    live = [one.job for one in commands.states(known).values() if one.state in commands.LIVE]
     if live:
         commands.call(["scancel", *live])
     print(f"cancelled: {', '.join(live)}" if live else f"{options.run}: no job of it is waiting or running")

@@ -41,6 +41,8 @@ class LogsOptions:
 def main(args: Sequence[str]) -> int:
     """print what a run's jobs printed, -f follows"""
     options = parse(LogsOptions, args, "logs")
+    if options.lines < 0:
+        raise UserError(f"remask logs: --lines: {options.lines} was given, it must be at least 0")
     runs = runs_below(options.run)
     if len(runs) > 1:
         raise UserError(f"{options.run}: a sweep of {len(runs)} runs; give one of them, such as {runs[0]}")
@@ -58,7 +60,8 @@ def main(args: Sequence[str]) -> int:
 def _choose(run: Path, options: LogsOptions) -> Submitted:
     jobs = [job for job in read(run) if options.job in (None, job.name)]
     if not jobs:
-        raise UserError(f"{run}: no {options.job or ''} job was submitted for it; its own log is {run / 'train.log'}")
+        which = f"{options.job} job" if options.job else "job"
+        raise UserError(f"{run}: no {which} was submitted for it; its own log is {run / 'train.log'}")
     return next((job for job in reversed(jobs) if Path(job.output).exists()), jobs[-1])
 
 
@@ -71,12 +74,19 @@ def _print_last(file: Path, lines: int) -> int:
 
 
 def _follow(file: Path, job: Submitted, lines: int) -> None:
-    position, asked = None, 0.0
+    position, ask_at, told = None, time.monotonic(), False
     while True:
         over = False
-        if time.monotonic() - asked > _ASK_SLURM_EVERY:
-            over = not any(one.state in commands.LIVE for one in commands.states([job.job]))
-            asked = time.monotonic()
+        if time.monotonic() >= ask_at:
+            try:
+                over = not any(one.state in commands.LIVE for one in commands.states([job.job]).values())
+            except UserError as error:  # the controller may be back later
+                if not file.exists():
+                    raise
+                if not told:
+                    sys.stderr.write(f"{error}; the job's end will not be noticed before SLURM answers\n")
+                told = True
+            ask_at = time.monotonic() + _ASK_SLURM_EVERY
         if file.exists():
             if position is None:
                 position = _print_last(file, lines)

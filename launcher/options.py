@@ -4,9 +4,9 @@ Overrides are one more layer over the preset and go through the same strict deco
 """
 
 from collections.abc import Sequence
-from dataclasses import fields, make_dataclass
+from dataclasses import fields, is_dataclass, make_dataclass
 from inspect import cleandoc
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, get_origin, get_type_hints
 
 import tyro
 
@@ -25,7 +25,7 @@ _SECTIONS = [field.name for field in fields(RunConfig)]
 
 def parse(options: type[T], args: Sequence[str], verb: str) -> T:
     """The options of a verb without a run config."""
-    return cast(T, _run_tyro(options, args, verb, cleandoc(options.__doc__ or ""), _flags(options)))
+    return cast(T, _run_tyro(options, _gathered(args, options), verb, cleandoc(options.__doc__ or ""), _flags(options)))
 
 
 def parse_with_config(options: type[T], args: Sequence[str], verb: str, preset: str) -> tuple[T, RunConfig]:
@@ -37,7 +37,7 @@ def parse_with_config(options: type[T], args: Sequence[str], verb: str, preset: 
     both = make_dataclass(
         "both", [("options", Annotated[options, flat]), ("config", Annotated[RunConfig, flat, tyro.conf.FlagConversionOff], config)]
     )
-    return cast(T, _run_tyro(both, own, verb, cleandoc(options.__doc__ or ""), _flags(options)).options), config
+    return cast(T, _run_tyro(both, _gathered(own, options), verb, cleandoc(options.__doc__ or ""), _flags(options)).options), config
 
 
 def load_config(options: type[Any], args: Sequence[str], preset: str) -> RunConfig:
@@ -67,7 +67,7 @@ def split_overrides(args: Sequence[str], flags: Sequence[str] = ()) -> tuple[lis
 
 
 def _put(overrides: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set the value at the path; of a repeated option the last counts, as everywhere."""
+    """Set the value at the path; of a repeated option the last counts, as everywhere, but no part of a list is lost."""
     inner = overrides
     for depth, key in enumerate(path[:-1], start=1):
         inner = inner.setdefault(key, {})
@@ -75,7 +75,17 @@ def _put(overrides: dict[str, Any], path: list[str], value: Any) -> None:
             raise UserError(f"command line: {'.'.join(path)}: {'.'.join(path[:depth])} was given a value before, it has no keys below it")
     if isinstance(inner.get(path[-1]), dict):
         raise UserError(f"command line: {'.'.join(path)}: was given a value and keys below it; give one of them")
+    if path[-1] in inner and _is_list(path):
+        raise UserError(f"command line: {'.'.join(path)}: was given more than once; write --{'.'.join(path)} A B")
     inner[path[-1]] = value
+
+
+def _is_list(path: Sequence[str]) -> bool:
+    """Whether the config has a list there."""
+    hint: Any = RunConfig
+    for key in path:
+        hint = get_type_hints(hint).get(key) if is_dataclass(hint) else None
+    return get_origin(hint) is tuple
 
 
 def _plain(text: str) -> Any:
@@ -98,6 +108,32 @@ def _last_value(flag: str, args: Sequence[str], default: str) -> str:
                 raise UserError(f"{flag}: the value is missing; write {flag} VALUE")
             value = args[i + 1]
     return value
+
+
+def _gathered(args: Sequence[str], options: type[Any]) -> list[str]:
+    """The arguments with all values of a list that was given several times behind its first flag; tyro would keep the last ones only."""
+    lists = {
+        f"--{name.replace('_', '-')}" for name, hint in get_type_hints(options, include_extras=True).items() if get_origin(hint) is tuple
+    }
+    flags = [arg.partition("=")[0].replace("_", "-") for arg in args]
+    repeated = {flag for flag in lists if flags.count(flag) > 1}
+    words: list[list[str]] = []
+    places: dict[str, list[str]] = {}
+    values: list[str] | None = None
+    for flag, arg in zip(flags, args, strict=True):
+        if flag in repeated:
+            if flag not in places:
+                places[flag] = [flag]
+                words.append(places[flag])
+            _, equals, value = arg.partition("=")
+            places[flag] += [value] if equals else []
+            values = None if equals else places[flag]
+        elif values is None or arg.startswith("--"):
+            words.append([arg])
+            values = None
+        else:
+            values.append(arg)
+    return [word for one in words for word in one]
 
 
 def _flags(options: type[Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """`remask status`: how a run or a sweep goes, from its folder and squeue; nothing runs in the background for it."""
 
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,12 +11,13 @@ from typing import Annotated, Any
 import tyro
 
 from remask.launcher.cluster import commands
-from remask.launcher.cluster.folder import read, runs_below
+from remask.launcher.cluster.folder import all_jobs, runs_below
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse
 from remask.launcher.training.run_folder import read_end, read_starts
 from remask.launcher.training.telling import clock
 
+_GONE = "gone from the queue"  # SLURM forgets a job some minutes after its end (MinJobAge), and with it how it ended
 _TAIL_BYTES = 1 << 20  # the last training record lies within; rows' digests may stand behind it
 
 
@@ -46,22 +48,23 @@ def main(args: Sequence[str]) -> int:
 
 def status_of(run: Path) -> dict[str, Any]:
     """Plain values: `jobs`, `starts`, `training` (the last record), `told_s_ago`, `end`."""
-    submitted = read(run)
+    jobs = all_jobs(run)
     try:
-        states, problem = commands.states([job.job for job in submitted]), ""
+        states, problem = commands.states([job.job for job in jobs]), ""
     except UserError as error:
-        states, problem = [], str(error)
-    by_number = {state.job: asdict(state) for state in states}
-    over = {"state": "unknown" if problem else "OVER", "elapsed": "", "restarts": 0, "where": ""}
+        states, problem = {}, str(error)
+    known = {job: asdict(state) for job, state in states.items()}
+    gone = {"state": "unknown" if problem else _GONE, "elapsed": "", "restarts": 0, "where": ""}
+    end = read_end(run)
     record, told = last_record(run)
     return {
         "run": str(run),
-        "jobs": [{"name": job.name, "output": job.output, **over, **by_number.get(job.job, {}), "job": job.job} for job in submitted],
+        "jobs": [{"name": job.name, "output": job.output, **gone, **known.get(job.job, {}), "job": job.job} for job in jobs],
         "problem": problem,
         "starts": len(read_starts(run)),
         "training": record,
         "told_s_ago": told,
-        "end": read_end(run),
+        "end": end if isinstance(end, dict) and {"end", "step", "why"} <= set(end) else None,
     }
 
 
@@ -80,7 +83,7 @@ def last_record(run: Path) -> tuple[dict[str, Any] | None, float | None]:
             record = json.loads(line)
         except ValueError:  # cut at the window's begin, or not yet written to its end
             continue
-        if record.get("kind") == "training":
+        if isinstance(record, dict) and record.get("kind") == "training" and isinstance(record.get("step"), int):
             return record, age
     return None, None
 
@@ -97,12 +100,19 @@ def _text(found: dict[str, Any]) -> str:
     if record is None:
         lines.append("no step yet")
     else:
-        lines.append(
-            f"step {record['step']:,} ({record['done']:.1%}): loss {record['loss']}, {record['tokens_per_s']:,.0f} tokens/s, "
-            f"{found['starts']} starts, told {clock(found['told_s_ago'])} ago"
-        )
+        lines.append(f"{_progress(record)}, {found['starts']} starts, told {clock(found['told_s_ago'])} ago")
+    live = [job for job in found["jobs"] if job["state"] in (*commands.LIVE, "unknown")]
     if end:
         lines.append(f"{end['end']} at step {end['step']:,} ({end['why']})")
-    elif record is not None:
-        lines.append(f"{clock(record['seconds_left'])} to go")
+    elif found["jobs"] and found["starts"] and not live:
+        lines.append(f"not finished, and no job of it is waiting or running; remask logs {shlex.quote(found['run'])} shows why")
+    elif record is not None and isinstance(left := record.get("seconds_left"), (int, float)):
+        lines.append(f"{clock(left)} to go")
     return "\n".join(lines)
+
+
+def _progress(record: dict[str, Any]) -> str:
+    """What the record tells; one of another version may lack some of it."""
+    parts = {"done": " ({:.1%})", "loss": ": loss {}", "tokens_per_s": ", {:,.0f} tokens/s"}
+    told = {name: record[name] for name in parts if isinstance(record.get(name), (int, float))}
+    return f"step {record['step']:,}" + "".join(parts[name].format(value) for name, value in told.items())

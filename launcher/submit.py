@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from remask.data_prep.mpi import find_mpirun
 from remask.launcher.cluster import commands
@@ -68,7 +69,7 @@ def main(args: Sequence[str]) -> int:
         options, config = parse_with_config(SubmitOptions, args, "submit", preset=SubmitOptions.preset)
     except ValueError as error:
         raise UserError(f"remask submit: --{str(error).replace('_', '-', 1)}") from error
-    options = replace(options, out=options.out.absolute())
+    options = replace(options, out=options.out.absolute(), setup=_setup_file(options))
     if "\\" in str(options.out):
         raise UserError(f"remask submit: --out: {str(options.out)!r} was given; SLURM writes no output below a name with a backslash")
     configs = dict(_sweep(options, args)) if options.sweep else {options.out: config}
@@ -89,6 +90,14 @@ def main(args: Sequence[str]) -> int:
     return 0
 
 
+def _setup_file(options: SubmitOptions) -> str | None:
+    if options.setup is None:
+        return None
+    if not Path(options.setup).is_file():
+        raise UserError(f"remask submit: --setup: {options.setup} is no file; give a shell file that the machines see, too")
+    return str(Path(options.setup).absolute())
+
+
 def _sweep(options: SubmitOptions, args: Sequence[str]) -> Iterator[tuple[Path, RunConfig]]:
     """A run for each combination of the sweeps' values."""
     keys, values = [], []
@@ -96,6 +105,8 @@ def _sweep(options: SubmitOptions, args: Sequence[str]) -> Iterator[tuple[Path, 
         key, equals, listed = given.partition("=")
         if not equals or not key or not all(listed.split(",")):
             raise UserError(f"remask submit: --sweep: {given!r} was given, it must be KEY=VALUE,VALUE,…, such as optimizer.lr=1e-3,2e-3")
+        if key in keys or (options.data and key.startswith("data.sets")):
+            raise UserError(f"remask submit: --sweep: {key} was given before; give all its values in one place")
         keys.append(key)
         values.append(listed.split(","))
     combinations = list(product(*values))
@@ -115,12 +126,11 @@ def _completed(options: SubmitOptions, config: RunConfig) -> RunConfig:
         short_sets = (f"{sets[0]}-{schedule.short_length}",)
     config = replace(config, data=replace(data, sets=sets, short_sets=short_sets))
     check_sets(config, "submit")
-    if config.data.batch_rows < options.ranks:
-        raise UserError(f"data.batch_rows: {config.data.batch_rows} was given, it must be at least the number of ranks ({options.ranks})")
+    _check_for_ranks(config, options)
     if not options.corpus:
         from remask.launcher.training.start import open_loaders
 
-        open_loaders(config, Place())
+        open_loaders(config, Place(world_size=options.ranks))
         return config
     if options.tokenizer is None or len(sets) != 1:
         raise UserError("remask submit: --corpus needs --tokenizer, and one folder as --data, where the shards will be")
@@ -133,6 +143,24 @@ def _completed(options: SubmitOptions, config: RunConfig) -> RunConfig:
             f"give --model.vocab-size {entries}"
         )
     return config
+
+
+def _check_for_ranks(config: RunConfig, options: SubmitOptions) -> None:
+    """What every rank would refuse at its start, after the job has waited for its machines."""
+    from remask.launcher.training.memory import check_precision
+
+    shares = {"data.batch_rows": config.data.batch_rows, "data.lanes": config.data.lanes}
+    if config.schedule.short_fraction and config.schedule.short_batch_rows:
+        shares["schedule.short_batch_rows"] = config.schedule.short_batch_rows
+    for name, value in shares.items():
+        if value % options.ranks:
+            raise UserError(f"{name}: {value} was given, it must be a multiple of the {options.ranks} ranks")
+    check_precision(config, "cuda" if options.gpus_per_node else "cpu")
+    _ds_config(config, options)
+
+
+def _ds_config(config: RunConfig, options: SubmitOptions) -> dict[str, Any]:
+    return fill_ds_config(config.engine, batch_rows=config.data.batch_rows, clip_norm=config.optimizer.clip_norm, world=options.ranks)
 
 
 def _scripts(options: SubmitOptions, configs: list[RunConfig]) -> dict[Path, str]:
@@ -167,7 +195,7 @@ def _prep_args(options: SubmitOptions, config: RunConfig) -> Iterator[tuple[str,
 
 
 def _refuse_second_run(run: Path, config: RunConfig) -> None:
-    live = [one for one in commands.states([job.job for job in read(run)]) if one.state in commands.LIVE]
+    live = [one for one in commands.states([job.job for job in read(run)]).values() if one.state in commands.LIVE]
     if live:
         raise UserError(f"{run}: its job {live[0].job} is {live[0].state.lower()}; remask cancel {shlex.quote(str(run))} ends it")
     if (run / "checkpoints").is_dir() and (run / "config.yaml").is_file():
@@ -209,5 +237,4 @@ def _show(options: SubmitOptions, configs: dict[Path, RunConfig], scripts: dict[
         print(f"# {script}\n# {shlex.join([*_sbatch(options, script, None), str(script)])}\n{text}")
     for run, config in configs.items():
         print(f"# {job_folder(run) / 'config.yaml'}\n{dump(config)}")
-        filled = fill_ds_config(config.engine, batch_rows=config.data.batch_rows, clip_norm=config.optimizer.clip_norm, world=options.ranks)
-        print(f"# ds_config.json, {options.ranks} ranks\n{json.dumps(filled, indent=2)}")
+        print(f"# ds_config.json, {options.ranks} ranks\n{json.dumps(_ds_config(config, options), indent=2)}")

@@ -10,6 +10,8 @@ from remask.launcher.errors import UserError
 LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "STOPPED")
 """States of a job that is not over."""
 _SECONDS = 60
+_FORGOTTEN = "Invalid job id"
+"""How squeue says that a job is over for longer than the cluster's MinJobAge; of several jobs it leaves such ones out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,18 +45,25 @@ def submit(command: Sequence[str]) -> str:
     return call(command).strip().split(";")[0]
 
 
-def states(jobs: Sequence[str]) -> list[JobState]:
-    """Of those jobs that SLURM still knows; an array's tasks one by one."""
+def states(jobs: Sequence[str]) -> dict[str, JobState]:
+    """Of those jobs that SLURM still knows, whoever submitted them; an array's tasks one by one."""
     if not jobs:
-        return []
-    found = []
-    # A number that SLURM has forgotten is an error when it is asked for, so that all of the user's jobs are listed instead.
-    told = call(["squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%F|%T|%M|%R"])
+        return {}
+    numbers = sorted({job.partition("_")[0] for job in jobs})
+    try:
+        told = call(["squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(numbers)}", "--format=%i|%A|%T|%M|%R"])
+    except UserError as error:
+        if _FORGOTTEN not in str(error):
+            raise
+        return {}
+    found = {}
     for line in told.splitlines():
-        job, array, state, elapsed, where = line.split("|", 4)
-        if job in jobs or array in jobs:
-            found.append(JobState(job=job, state=state, elapsed=elapsed, restarts=_restarts(job), where=where))
-    return sorted(found, key=lambda one: [int(part) for part in one.job.split("_") if part.isdecimal()])
+        if line.count("|") < 4:  # with nothing to tell, what squeue warned of
+            continue
+        job, raw, state, elapsed, where = line.split("|", 4)
+        for asked in {job, raw} & set(jobs):
+            found[asked] = JobState(job=job, state=state, elapsed=elapsed, restarts=_restarts(job), where=where)
+    return found
 
 
 def _restarts(job: str) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from remask.data_prep.files import written_whole
 from remask.launcher.errors import UserError
+from remask.launcher.training.run_folder import read_starts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,20 @@ def read(run: Path) -> list[Submitted]:
         return []
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{job_folder(run) / 'jobs.json'}: cannot be read ({error}); remove it to forget the jobs") from error
+
+
+def all_jobs(run: Path) -> list[Submitted]:
+    """Also those of scripts that were submitted by hand, which the run's starts tell of; where they print to is not known."""
+    known = read(run)
+    if any("_" in job.job for job in known):  # a start knows its array's task by another number
+        return known
+    starts = [start.get("slurm_job") for start in read_starts(run) if isinstance(start, dict)]
+    by_hand = [job for job in dict.fromkeys(starts) if isinstance(job, str) and job not in {one.job for one in known}]
+    return sorted([*known, *(Submitted(name="train", job=job, output="") for job in by_hand)], key=_number)
+
+
+def _number(job: Submitted) -> int:
+    return int(job.job) if job.job.isdecimal() else 0
 
 
 def runs_below(folder: Path) -> list[Path]:

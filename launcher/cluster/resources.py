@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 # Words that go into a script's #SBATCH lines, where nothing is quoted.
 _WORD = re.compile(r"[A-Za-z0-9_.,:+=|&@*\[\]()-]+")
@@ -46,7 +48,7 @@ class Resources:
     """Apptainer (or Singularity), or Enroot by SLURM's Pyxis plugin."""
     mounts: tuple[str, ...] = ()
     """Folders that the container sees, as path or outside:inside."""
-    sbatch: tuple[str, ...] = ()
+    sbatch: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Further options of sbatch, each as one word: --sbatch=--exclude=node7."""
 
     def __post_init__(self) -> None:
@@ -61,6 +63,10 @@ class Resources:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name}: {value} was given, it must be at least {least}")
+        if self.gpus_per_node and self.ranks_on_each > self.gpus_per_node:
+            raise ValueError(
+                f"ranks_per_node: {self.ranks_per_node} was given with {self.gpus_per_node} GPUs a machine; each rank needs one of its own"
+            )
         for name in _WORDS:
             value = getattr(self, name)
             if value is not None and not _WORD.fullmatch(value):

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from importlib import resources as packaged
 from pathlib import Path
 
-from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound, TemplateSyntaxError
 
 from remask.launcher.cluster.resources import Resources
+from remask.launcher.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,23 @@ def render(job: Job) -> str:
         autoescape=False,  # noqa: S701 (a shell script; `quoted` is its escaping)
     )  # fmt: skip
     environment.filters["quoted"] = quoted
-    return environment.get_template(Path(job.template).name).render(job=job, ask=job.resources)
+    try:
+        if job.template in ours.list_templates():
+            template = environment.get_template(job.template)
+        else:  # it may bear the name of one of ours that it extends
+            template = environment.from_string(Path(job.template).read_text(encoding="utf-8"))
+        return template.render(job=job, ask=job.resources)
+    except (TemplateError, OSError, ValueError, TypeError, ArithmeticError) as error:
+        line = f", line {error.lineno}" if isinstance(error, TemplateSyntaxError) else ""
+        raise UserError(f"--template: {job.template}{line}: {_reason(error)}; begin with one of slurm/ and change a block") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read ({error.strerror})"
+    if isinstance(error, TemplateNotFound):
+        return f"names a template that is not there ({error})"
+    return f"cannot be used ({error})"
 
 
 def quoted(value: str | tuple[str, ...]) -> str:
