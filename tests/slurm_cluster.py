@@ -167,7 +167,7 @@ class SlurmCluster:
         self._daemons.append(daemon)
         return daemon
 
-    def wait(self, what: str, there: Callable[[], bool], seconds: float = 20) -> None:
+    def wait(self, what: str, there: Callable[[], bool], seconds: float = 20, every: float = 0.2) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:
@@ -175,7 +175,7 @@ class SlurmCluster:
                     return
             except RuntimeError:
                 pass  # the controller does not answer yet
-            time.sleep(0.2)
+            time.sleep(every)
         logs = "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')[-800:]}" for file in sorted(self.folder.glob("*.log")))
         raise TimeoutError(f"no {what} after {seconds:.0f} s\n{logs}")
 

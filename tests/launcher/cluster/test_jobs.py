@@ -5,7 +5,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,19 +51,33 @@ class Cluster:
     def state(self, job: str) -> str:
         return self.slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T").strip()
 
-    def wait_until(self, what: str, there: Callable[[], bool], run: Path, seconds: float = 200) -> None:
+    def wait_until(self, what: str, there: Callable[[], bool], run: Path, seconds: float = 200, every: float = 0.2) -> None:
         try:
-            self.slurm.wait(what, there, seconds)
+            self.slurm.wait(what, there, seconds, every)
         except TimeoutError as error:
             printed = "\n".join(file.read_text(errors="replace")[-5000:] for file in (run / "job").glob("*.out"))
             raise AssertionError(f"{error}\n{self.slurm.run('scontrol', 'show', 'jobs')}\n{printed}") from None
 
-    def wait_for_step(self, run: Path, step: int) -> None:
+    @contextmanager
+    def paused(self, run: Path, step: int = 30, ranks: int = 4) -> "Iterator[list[psutil.Process]]":
+        """The ranks, halted at this step or soon after: a fast machine would be at the run's end before the test has acted."""
+
         def there() -> bool:
             steps = records(run, "training") if (run / "metrics" / "rank-00000.jsonl").exists() else []
             return bool(steps) and steps[-1]["step"] >= step
 
-        self.wait_until(f"step {step}", there, run)
+        self.wait_until(f"{ranks} ranks", lambda: len(rank_processes(run)) == ranks, run)
+        found = rank_processes(run)
+        self.wait_until(f"step {step}", there, run, every=0.03)
+        for rank in found:
+            rank.send_signal(signal.SIGSTOP)
+        assert not (run / "end.json").exists(), "the run was over too soon; give it more steps"
+        try:
+            yield found
+        finally:
+            for rank in found:
+                with suppress(psutil.NoSuchProcess):
+                    rank.send_signal(signal.SIGCONT)
 
     def wait_for_end(self, job: str, run: Path) -> None:
         self.wait_until("the end", lambda: self.state(job) in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"), run)
@@ -82,11 +97,11 @@ def check_same(run: Path, whole: Path, starts: int) -> None:
 
 
 def rank_processes(run: Path) -> list[psutil.Process]:
-    """Of the run's ranks, python processes that hold its folder as --out."""
+    """Of the run's ranks, python processes that hold its folder as --out; srun and the ranks' shells do, too."""
     found = []
     for process in psutil.process_iter(["cmdline", "name"]):
         command = process.info["cmdline"] or []
-        if "--out" in command and str(run) in command and "train" in command and "srun" not in process.info["name"]:
+        if "--out" in command and str(run) in command and "train" in command and process.info["name"] not in ("srun", "bash"):
             found.append(process)
     return found
 
@@ -102,12 +117,12 @@ def test_a_run_on_three_nodes_is_submitted_shown_and_finishes(cluster: Cluster, 
     whole, run = tmp_path / "whole", tmp_path / "a $(touch gone) 'q' \"d\"\n %j ünï"
     short = ["--schedule.steps", "60"]
     job = cluster.submit(run, *short, "--nodes", "3", "--name", "job $(touch gone) 'q'\nnext")
-    cluster.wait_for_step(run, 5)
-    found = status_of(cluster, run)
-    assert found["jobs"][0]["job"] == job and found["jobs"][0]["state"] == "RUNNING" and "node[1-3]" in found["jobs"][0]["where"]
-    assert found["training"]["step"] >= 5 and found["training"]["seconds_left"] > 0 and found["end"] is None
-    assert cluster.slurm.run("squeue", "-h", "-j", job, "-o", "%j") == "job $(touch gone) 'q'\nnext-train\n"
-    assert f"job {job} is running" in cluster.remask("submit", *run_args(cluster.recipe, cluster.shards, run, *short), code=2)
+    with cluster.paused(run, step=5, ranks=6):
+        found = status_of(cluster, run)
+        assert found["jobs"][0]["job"] == job and found["jobs"][0]["state"] == "RUNNING" and "node[1-3]" in found["jobs"][0]["where"]
+        assert found["training"]["step"] >= 5 and found["training"]["seconds_left"] > 0 and found["end"] is None
+        assert cluster.slurm.run("squeue", "-h", "-j", job, "-o", "%j") == "job $(touch gone) 'q'\nnext-train\n"
+        assert f"job {job} is running" in cluster.remask("submit", *run_args(cluster.recipe, cluster.shards, run, *short), code=2)
     followed = cluster.remask("logs", "-f", run)  # until its end
     assert f"job {job}, restart 0, on node[1-3]" in followed and "finished at step 60" in followed
     cluster.wait_for_end(job, run)
@@ -118,18 +133,28 @@ def test_a_run_on_three_nodes_is_submitted_shown_and_finishes(cluster: Cluster, 
     assert preflight["hosts"] == ["node1", "node2", "node3"] and preflight["all_reduce_gb_per_s"] > 0
     text = cluster.remask("status", run)
     assert "step 60 (100.0%)" in text and "finished at step 60" in text
+    check_that_nothing_is_left_to_do(cluster, run)
+
+
+def check_that_nothing_is_left_to_do(cluster: Cluster, run: Path) -> None:
+    """Started again, by hand, a finished run ends at once and well."""
+    before = losses(run)
+    output = f"--output={str(run).replace('%', '%%')}/job/%j.out"
+    again = cluster.slurm.run("sbatch", "--parsable", output, str(run / "job" / "train.sbatch")).strip()
+    cluster.wait_for_end(again, run)
+    shown = status_of(cluster, run)["jobs"][-1]
+    assert shown["job"] == again and shown["state"] == "COMPLETED" and shown["restarts"] == 0
+    assert losses(run) == before and "finished at step 60" in (run / "job" / f"{again}.out").read_text()
 
 
 def test_before_the_time_limit_the_run_saves_and_is_queued_again(cluster: Cluster, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     job = cluster.submit(run, "--time", "3", "--warn-seconds", "110")
-    cluster.wait_for_step(run, 30)
-    ranks = rank_processes(run)
-    assert len(ranks) == 4
-    for rank in ranks:  # the steps would be over before SLURM's clock is; its warning wakes them
-        rank.send_signal(signal.SIGSTOP)
+    output = run / "job" / f"{job}.out"
+    with cluster.paused(run):  # SLURM's warning wakes the ranks
+        cluster.wait_until("another try", lambda: "try 1 of 5" in output.read_text(), run)
     cluster.wait_for_end(job, run)
-    printed = (run / "job" / f"{job}.out").read_text()
+    printed = output.read_text()
     assert "(SIGUSR1)" in printed and "exit code 0, try 1 of 5 since checkpoint step-" in printed and f"job {job}, restart 1" in printed
     check_same(run, undisturbed, starts=2)
 
@@ -137,8 +162,8 @@ def test_before_the_time_limit_the_run_saves_and_is_queued_again(cluster: Cluste
 def test_scontrol_requeue_goes_on_exactly(cluster: Cluster, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     job = cluster.submit(run)
-    cluster.wait_for_step(run, 60)
-    cluster.slurm.run("scontrol", "requeue", job)
+    with cluster.paused(run):
+        cluster.slurm.run("scontrol", "requeue", job)
     cluster.wait_for_end(job, run)
     check_same(run, undisturbed, starts=2)
     assert status_of(cluster, run)["jobs"][0]["restarts"] == 1
@@ -147,11 +172,11 @@ def test_scontrol_requeue_goes_on_exactly(cluster: Cluster, undisturbed: Path, t
 def test_preemption_saves_and_goes_on_when_the_machines_are_free(cluster: Cluster, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     job = cluster.submit(run)
-    cluster.wait_for_step(run, 30)
-    urgent = cluster.slurm.run(
-        "sbatch", "--parsable", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 3"
-    ).strip()
-    cluster.wait_until("a preempted job", lambda: "stopped at step" in (run / "job" / f"{job}.out").read_text(), run)
+    with cluster.paused(run):  # SLURM's signal wakes the ranks
+        urgent = cluster.slurm.run(
+            "sbatch", "--parsable", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 3"
+        ).strip()
+        cluster.wait_until("a preempted job", lambda: "stopped at step" in (run / "job" / f"{job}.out").read_text(), run)
     cluster.wait_for_end(job, run)
     assert cluster.state(urgent) == "COMPLETED"
     assert "(SIGTERM)" in (run / "job" / f"{job}.out").read_text()
@@ -161,8 +186,8 @@ def test_preemption_saves_and_goes_on_when_the_machines_are_free(cluster: Cluste
 def test_a_killed_rank_is_tried_again_but_not_for_ever(cluster: Cluster, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     job = cluster.submit(run, "--attempts", "2")
-    cluster.wait_for_step(run, 60)
-    rank_processes(run)[-1].kill()
+    with cluster.paused(run) as ranks:
+        ranks[-1].kill()
     output = run / "job" / f"{job}.out"
     cluster.wait_until("another try", lambda: "try 1 of 2 since checkpoint step-" in output.read_text(), run)
     cluster.wait_for_end(job, run)
@@ -179,9 +204,9 @@ def test_a_killed_rank_is_tried_again_but_not_for_ever(cluster: Cluster, undistu
 def test_a_lost_node_is_replaced_by_a_spare_one(cluster: Cluster, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     job = cluster.submit(run)
-    cluster.wait_for_step(run, 60)
-    lost = cluster.slurm.run("scontrol", "show", "hostnames", status_of(cluster, run)["jobs"][0]["where"]).split()[1]
-    cluster.slurm.kill_node(lost)
+    with cluster.paused(run):
+        lost = cluster.slurm.run("scontrol", "show", "hostnames", status_of(cluster, run)["jobs"][0]["where"]).split()[1]
+        cluster.slurm.kill_node(lost)
     try:
         cluster.wait_for_end(job, run)
         check_same(run, undisturbed, starts=2)
@@ -195,8 +220,8 @@ def test_a_lost_node_is_replaced_by_a_spare_one(cluster: Cluster, undisturbed: P
 def test_a_cancelled_run_saves_and_is_not_queued_again(cluster: Cluster, undisturbed: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     job = cluster.submit(run)
-    cluster.wait_for_step(run, 30)
-    assert f"cancelled: {job}" in cluster.remask("cancel", run)
+    with cluster.paused(run):
+        assert f"cancelled: {job}" in cluster.remask("cancel", run)
     cluster.wait_until("the end", lambda: cluster.state(job) == "CANCELLED", run)
     assert end_of(run)["end"] == "stopped" and end_of(run)["why"] == "SIGTERM"
     assert "no job of it is waiting or running" in cluster.remask("cancel", run)
