@@ -22,6 +22,7 @@ from remask.model.optimizers import Lamb
 
 STEPS, ROWS, VOCABULARY = 20, 8, 600
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+SMALL = {"hidden": 64, "layers": 2, "heads": 2, "ffn": 128}
 
 
 def batch_of(step: int) -> list[dict[str, Tensor]]:
@@ -104,11 +105,13 @@ def train_by_engine(config: RunConfig, accumulation: int, place: ranks.Place) ->
     return losses, engine.whole_weights()
 
 
-def cell_config(preset: str, sharing: str, stage: int, checkpointing: float, optimizer: str, ds_config: str | None) -> RunConfig:
+def cell_config(asked: dict[str, Any], preset: str, sharing: str, stage: int, checkpointing: float, optimizer: str) -> RunConfig:
+    shape = {} if asked.get("own_shape") else SMALL
+    offload, ds_config = asked.get("offload", False), asked.get("ds_configs", {}).get(str(stage))
     overrides: dict[str, Any] = {
-        "model": {"vocab_size": VOCABULARY, "sharing": sharing, "hidden": 64, "layers": 2, "heads": 2, "ffn": 128} | NO_DROPOUT,
+        "model": {"vocab_size": VOCABULARY, "sharing": sharing} | shape | NO_DROPOUT,
         "optimizer": {"name": optimizer, "lr": 1e-3 if optimizer == "adamw" else 5e-3, "clip_norm": 1.0},
-        "engine": {"zero_stage": stage, "activation_checkpointing": checkpointing, "ds_config": ds_config},
+        "engine": {"zero_stage": stage, "activation_checkpointing": checkpointing, "offload": offload, "ds_config": ds_config},
         "data": {"batch_rows": ROWS},
     }
     return load(preset, overrides)
@@ -123,7 +126,7 @@ def main() -> None:
     for preset, optimizer, sharing, stage, accumulation, checkpointing in product(
         asked["presets"], asked["optimizers"], asked["sharings"], asked["stages"], asked["accumulations"], asked["checkpointings"]
     ):
-        config = cell_config(preset, sharing, stage, checkpointing, optimizer, asked.get("ds_configs", {}).get(str(stage)))
+        config = cell_config(asked, preset, sharing, stage, checkpointing, optimizer)
         if (preset, optimizer, sharing) not in plain:
             plain[preset, optimizer, sharing] = train_plainly(config)
         losses, weights = plain[preset, optimizer, sharing]

@@ -49,13 +49,20 @@ def check(cells: list[dict[str, Any]], expected: int) -> None:
         assert cell["moved"] > 0.1 and cell["losses"] <= 1e-5 and cell["weights"] <= 1e-5, cell
 
 
-@pytest.mark.parametrize(("preset", "jsons"), [("bert-tiny", "all_sharded"), ("albert-tiny", "small_buckets")])
+@pytest.mark.parametrize(("preset", "jsons", "recomputed"), [("bert-tiny", "all_sharded", 0.5), ("albert-tiny", "small_buckets", 1.0)])
 def test_every_stage_sharing_accumulation_and_recomputation_trains_as_plain_torch(
-    preset: str, jsons: str, request: pytest.FixtureRequest
+    preset: str, jsons: str, recomputed: float, request: pytest.FixtureRequest
 ) -> None:
+    """In a small shape, for a step of the presets' own takes twice as long."""
     asked = {"presets": [preset], "optimizers": ["adamw"], "sharings": SHARINGS, "stages": [0, 1, 2, 3]}
     ds_configs = request.getfixturevalue(jsons)
-    check(run_matrix(2, **asked, accumulations=[1, 2], checkpointings=[0.0, 0.5], ds_configs=ds_configs), 4 * 4 * 2 * 2)
+    check(run_matrix(2, **asked, accumulations=[1, 2], checkpointings=[0.0, recomputed], ds_configs=ds_configs), 4 * 4 * 2 * 2)
+
+
+@pytest.mark.parametrize("preset", ["bert-tiny", "albert-tiny"])
+def test_a_presets_own_shape_trains_as_plain_torch_at_every_stage_and_sharing(preset: str) -> None:
+    asked = {"presets": [preset], "optimizers": ["adamw"], "sharings": SHARINGS, "stages": [0, 1, 2, 3], "own_shape": True}
+    check(run_matrix(2, **asked, accumulations=[2], checkpointings=[1.0]), 4 * 4)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
@@ -65,6 +72,5 @@ def test_lamb_is_exact_at_every_stage_and_world_size(world: int, all_sharded: di
 
 
 def test_stage_3_with_offload_trains_as_plain_torch() -> None:
-    offloaded = {"3": str(REPOSITORY / "ds_configs" / "zero3-offload.json")}
-    asked = {"presets": ["albert-tiny"], "optimizers": ["adamw", "lamb"], "sharings": ["all"], "stages": [3]}
-    check(run_matrix(2, **asked, accumulations=[1, 2], checkpointings=[0.0], ds_configs=offloaded), 4)
+    asked = {"presets": ["albert-tiny"], "optimizers": ["adamw", "lamb"], "sharings": ["all"], "stages": [3], "offload": True}
+    check(run_matrix(2, **asked, accumulations=[1, 2], checkpointings=[0.0]), 4)

@@ -2,13 +2,15 @@
 
 import json
 import random
+import re
 import signal
+import socket
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from launcher.training.ranks import digests, end_of, keep_only, losses, records, run_args, start, train, wait, wait_until
+from launcher.training.ranks import Rank, digests, end_of, keep_only, losses, records, run_args, start, train, wait, wait_until
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
@@ -43,24 +45,38 @@ def test_a_signal_to_one_rank_ends_all_after_the_step_with_a_checkpoint(
     assert end_of(signalled)["weights"] == end_of(whole)["weights"] and losses(signalled) == losses(whole)
 
 
-@pytest.mark.timeout(900)
+def let_it_go_on(run: Path, rank: Rank, steps: int, inside_a_save: bool) -> None:
+    """Until so many steps are new, or a moment later, when a checkpoint is being written. By what is done, not by the clock: a machine that
+    is ten times as fast must not come to the end before it was killed."""
+    enough, end = step_of(run) + steps, time.monotonic() + 200
+    while step_of(run) < enough or (inside_a_save and not is_saving(run)):
+        assert rank.alive and time.monotonic() < end, rank.said()[-3000:]
+        time.sleep(0.001)
+
+
+def is_saving(run: Path) -> bool:
+    return any((run / "checkpoints").glob(".step-*.partial"))
+
+
+@pytest.mark.timeout(1500)
 def test_a_run_that_is_killed_thirty_times_ends_as_if_it_had_not_been(recipe: str, shards: Path, tmp_path: Path) -> None:
     """SIGKILL of either rank at any time: while it starts, in a step, inside a save."""
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    args = ["--schedule.steps", "700", "--checkpoint.save-every-steps", "4", "--metrics.evaluate-every-steps", "1000"]
+    whole, killed, steps = tmp_path / "whole", tmp_path / "killed", 600
+    args = ["--schedule.steps", str(steps), "--checkpoint.save-every-steps", "4", "--metrics.evaluate-every-steps", "1000"]
     train(2, *run_args(recipe, shards, whole, *args))
     draw = random.Random(5)  # noqa: S311
     resumed, inside_saves = set(), 0
     for kill in range(30):
         processes, before = start(2, *run_args(recipe, shards, killed, *args)), step_of(killed)
         if kill % 5:
-            wait_until(lambda: step_of(killed) != before or not processes[0].alive)  # noqa: B023
-            time.sleep(draw.uniform(0, 0.8))
+            let_it_go_on(killed, processes[0], draw.randrange(3, 10), inside_a_save=kill % 5 == 4)
         else:
-            time.sleep(draw.uniform(0, 2))
+            end = time.monotonic() + draw.uniform(0, 2)
+            while time.monotonic() < end and step_of(killed) <= before:
+                time.sleep(0.01)
         assert processes[0].alive, "the run ended before it was killed thirty times"
-        processes[draw.randrange(2)].kill()
-        inside_saves += bool(list((killed / "checkpoints").glob(".step-*.partial")))
+        processes[0 if kill % 5 == 4 else draw.randrange(2)].kill()
+        inside_saves += is_saving(killed)
         if kill % 5 == 0:  # a rank that never met the other waits for it; a launcher ends it
             processes[0].kill()
             processes[1].kill()
@@ -70,27 +86,34 @@ def test_a_run_that_is_killed_thirty_times_ends_as_if_it_had_not_been(recipe: st
     train(2, *run_args(recipe, shards, killed, *args))
     assert len(resumed) >= 10 and inside_saves >= 1
     seen = digests(killed, 2)
-    assert len(seen) == 700 and seen == digests(whole, 2)
+    assert len(seen) == steps and seen == digests(whole, 2)
     stream = sorted(int(position) for rows in seen.values() for position in rows)
-    assert stream == list(range(700 * 24)), "a row was lost or came twice"
+    assert stream == list(range(steps * 24)), "a row was lost or came twice"
     assert losses(killed) == losses(whole) and end_of(killed)["weights"] == end_of(whole)["weights"]
 
 
-def test_a_rank_that_stops_answering_is_named_and_the_run_ends(recipe: str, shards: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    processes = start(2, *run_args(recipe, shards, run, "--schedule.steps", "100000", "--engine.timeout-seconds", "5"))
-    wait_until(lambda: step_of(run) >= 5)
+@pytest.mark.parametrize("when", ["before its first step", "in its steps"])
+def test_a_rank_that_stops_answering_is_named_in_time_and_the_run_ends(when: str, recipe: str, shards: Path, tmp_path: Path) -> None:
+    run, timeout = tmp_path / "run", 6
+    args = ["--schedule.steps", "100000", "--engine.timeout-seconds", str(timeout), "--engine.cpu-threads", "1"]
+    processes = start(2, *run_args(recipe, shards, run, *args))
+    first = when == "before its first step"
+    wait_until(lambda: all((run / "beats" / f"rank-0000{rank}.json").exists() for rank in range(2)) if first else step_of(run) >= 5, 200)
     processes[1].send_signal(signal.SIGSTOP)
     step, begin = step_of(run), time.monotonic()
-    processes[0].wait(30)
+    processes[0].wait(timeout + 60)
     seconds = time.monotonic() - begin
     processes[1].kill()
     codes, said = wait(processes)
-    assert codes[0] == 3 and 4 < seconds < 20
+    assert codes[0] == 3 and "Traceback" not in said, said[-3000:]
     line = next(line for line in said.splitlines() if "gave no sign of life" in line)
-    assert "rank 1" in line and f"process {processes[1].pid}" in line and "last seen at step" in line
-    waits = line.split("rank 0 waits for it at ")[1]
-    assert waits.startswith("step ") and step <= int(waits.split()[1]) <= step + 50 and " in all_" in waits
+    assert seconds < timeout + 4, line
+    assert f"ERROR rank 1 on {socket.gethostname()} (process {processes[1].pid}) gave no sign" in line
+    last = re.search(r"last seen at step (\d+) after (\w+), its collective ([\d,]+); rank 0 waits for it at step (\d+) in (\w+), its", line)
+    assert last is not None, line
+    seen, _, number, waiting, _ = last.groups()
+    assert int(seen) <= step + 1 and int(number.replace(",", "")) > 0 and step <= int(waiting) <= step + 1
+    assert (seen, waiting) == ("0", "0") if first else int(waiting) >= 5
 
 
 def test_numbers_that_are_not_finite_are_written_down_with_the_guilty_rows(recipe: str, shards: Path, tmp_path: Path) -> None:
