@@ -68,7 +68,8 @@ def main(args: Sequence[str]) -> int:
     try:
         options, config = parse_with_config(SubmitOptions, args, "submit", preset=SubmitOptions.preset)
     except ValueError as error:
-        raise UserError(f"remask submit: --{str(error).replace('_', '-', 1)}") from error
+        option, _, wrong = str(error).partition(":")
+        raise UserError(f"remask submit: --{option.replace('_', '-')}:{wrong}") from error
     options = replace(options, out=options.out.absolute(), setup=_setup_file(options))
     if "\\" in str(options.out):
         raise UserError(f"remask submit: --out: {str(options.out)!r} was given; SLURM writes no output below a name with a backslash")
