@@ -41,7 +41,7 @@ class Resources:
     attempts: int = 5
     """Starts that end without a new checkpoint, before the job is not queued again."""
     setup: str | None = None
-    """A shell file that the job sources first, such as one with `module load` lines and NCCL_SOCKET_IFNAME."""
+    """A shell file that the job sources first, such as one with `module load` lines and NCCL_SOCKET_IFNAME; if it fails, the job does."""
     container: str | None = None
     """Image to run in: a path or name that the container's program knows."""
     container_program: Literal["apptainer", "pyxis"] = "apptainer"

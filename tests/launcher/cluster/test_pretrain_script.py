@@ -14,8 +14,8 @@ SQUEUE = (
     "echo $* >>asked; n=$(wc -l <asked); [ $n -gt ${SILENT:-0} ] || { echo 'slurm_load_jobs error' >&2; exit 1; }; echo ${STATE-RUNNING}"
 )
 STAND_INS = {
-    # The last rank's shell gets what each rank's would; srun's own options come first.
-    "srun": 'while [ "$1" != bash ]; do shift; done; "$@"; code=$?; exit "${SRUN_CODE:-$code}"',
+    # One rank; srun's own options come first.
+    "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; "$@"; code=$?; exit "${SRUN_CODE:-$code}"',
     "squeue": SQUEUE,
     "scontrol": '[ "$1" != show ] || { hostname; exit; }; echo "$*" >>requeued',
     "sleep": 'echo "$1" >>slept',

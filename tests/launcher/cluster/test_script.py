@@ -131,3 +131,29 @@ def test_a_users_template_may_extend_ours(tmp_path: Path) -> None:
     )
     script = render(Job(template=str(tmp_path / "mine.j2")))
     assert directives(script)[-1] == "--mail-type=END" and "--requeue" in directives(script) and "scontrol requeue" in script
+
+
+def test_a_users_template_may_bear_the_name_of_ours(tmp_path: Path) -> None:
+    mine = tmp_path / "pretrain.sbatch.j2"
+    mine.write_text('{% extends "pretrain.sbatch.j2" %}\n{% block variables %}\n{{ super() }}MINE=1\n{% endblock %}\n')
+    assert "MINE=1" in render(Job(template=str(mine)))
+
+
+def test_prep_in_a_pyxis_container_is_started_by_srun() -> None:
+    """mpirun knows nothing of such containers: prep would run outside."""
+    asked = Resources(container="i:1", container_program="pyxis", mounts=("/a",), nodes=2, ranks_per_node=4)
+    script = render(Job(template="prep.sbatch.j2", resources=asked, args=(("c.jsonl", "--out", "full"), ("c.jsonl", "--out", "short"))))
+    stand_in = "srun() { printf '<%s>' \"$@\"; }\nmpirun() { echo outside; }\nSLURM_CPUS_PER_TASK=4\n"
+    options = "<--cpus-per-task=4><--container-image=i:1><--container-mounts=/a><--mpi=pmix><--kill-on-bad-exit=1>"
+    runs = [f"{options}<remask><prep><c.jsonl><--out><{out}>" for out in ("full", "short")]
+    assert printed_by(stand_in + script).decode() == "".join(runs)
+
+
+@pytest.mark.parametrize("setup", ["false", "no-such-file"])
+def test_a_setup_that_fails_ends_the_job(setup: str, tmp_path: Path) -> None:
+    file = tmp_path / "env.sh"
+    if setup == "false":
+        file.write_text("false\n")
+    script = render(Job(template="export.sbatch.j2", resources=Resources(setup=str(file)), args=(("exported",),)))
+    ended = subprocess.run(["bash", "-c", f"srun() {{ echo ran; }}\n{script}"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2 and f"{file}: its last command failed" in ended.stderr and not ended.stdout
