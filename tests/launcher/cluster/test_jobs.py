@@ -278,7 +278,8 @@ def test_machines_that_differ_or_shards_that_are_not_whole_are_named_and_not_tri
 def test_scripts_for_gpu_machines_are_valid(cluster: Cluster, tmp_path: Path) -> None:
     cluster.slurm.start_gpu_nodes()
     asked = ["--nodes", "8", "--gpus-per-node", "8", "--cpus-per-rank", "16", "--partition", "gpu", "--time", "24:00:00", "--memory", "0"]
-    args = [*run_args(cluster.recipe, cluster.shards, tmp_path / "run", "--data.batch-rows", "8192"), *asked, "--sbatch=--hold"]
+    shared = ["--data.batch-rows", "4608", "--data.lanes", "576"]  # by 8 x 8 ranks, and by 8 x 9
+    args = [*run_args(cluster.recipe, cluster.shards, tmp_path / "run", *shared), *asked, "--sbatch=--hold"]
     said = cluster.remask("submit", *args)
     assert "using 1024 processors on nodes gpu[1-8]" in said
     cluster.remask("cancel", tmp_path / "run")
