@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from remask.data_prep.masking import MaskingConfig, Strategy
-from remask.launcher.errors import UserError
+from remask.launcher.errors import UserError, wrong_option
 from remask.launcher.options import parse
 from remask.launcher.tables import format_table
 
@@ -105,7 +105,7 @@ def _loader(options: InspectOptions) -> "Loader":
     try:
         masking = MaskingConfig(**{name: getattr(options, name) for name in names})
     except ValueError as error:
-        raise UserError(f"remask inspect: --{str(error).replace('_', '-', 1)}") from error
+        raise wrong_option("inspect", error) from error
     data = DataConfig(sets=(str(options.shards),), pack=Blocks(options.shards).pack)
     return open_loader(data, masking, options.seed)
 

@@ -27,7 +27,14 @@ def configure(*, rank: int = 0, all_ranks: bool = False) -> None:
 def also_to(file: Path) -> None:
     """Add the run's log file, with plain lines whatever the terminal shows."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    logging.getLogger("remask").addHandler(_plain(logging.FileHandler(file, encoding="utf-8"), ""))
+    logging.getLogger("remask").addHandler(_plain(_LogFile(file, encoding="utf-8", errors="backslashreplace"), ""))
+
+
+class _LogFile(logging.FileHandler):
+    """Lines that a full disk does not take are on the terminal; nothing more can be done for them."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        return
 
 
 def _plain(handler: logging.Handler, prefix: str) -> logging.Handler:

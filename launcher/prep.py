@@ -17,7 +17,7 @@ from remask.data_prep.marks import MarkConfig
 from remask.data_prep.pack import PackConfig
 from remask.launcher import similar_words
 from remask.launcher.corpora import sources_of
-from remask.launcher.errors import UserError
+from remask.launcher.errors import UserError, wrong_option
 from remask.launcher.options import parse
 from remask.launcher.progress import Progress, progress
 from remask.launcher.ranks import place_of
@@ -120,7 +120,7 @@ def _config(options: PrepOptions, tokenizer: Path) -> "PrepConfig":
             shard_mb=options.shard_mb,
         )
     except ValueError as error:
-        raise UserError(f"remask prep: --{str(error).replace('_', '-', 1)}") from error
+        raise wrong_option("prep", error) from error
 
 
 def _prepare(options: PrepOptions, tokenizer: Path, workers: "Workers") -> int:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from remask.launcher import logs
+
 _SECONDS_BETWEEN_LINES = 5.0
 
 log = logging.getLogger(__name__)
@@ -30,11 +32,10 @@ def progress(unit: str) -> Iterator[Callable[[Progress], None]]:
     if not sys.stderr.isatty():
         yield clock.log
         return
-    from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    with Bars(TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True) as bars:
+    with Bars(TextColumn("{task.description}"), BarColumn(), console=logs.terminal(), transient=True) as bars:
         task = bars.add_task("", total=None)
         yield lambda report: bars.update(task, completed=report.done, total=report.total, description=clock.describe(report))
 

@@ -16,7 +16,7 @@ from remask.launcher.cluster.resources import Resources
 from remask.launcher.cluster.script import Job, render
 from remask.launcher.config import RunConfig, dump, load
 from remask.launcher.engine import fill_ds_config
-from remask.launcher.errors import UserError
+from remask.launcher.errors import UserError, wrong_option
 from remask.launcher.options import load_config, parse_with_config
 from remask.launcher.ranks import Place
 from remask.launcher.train import check_sets
@@ -68,8 +68,7 @@ def main(args: Sequence[str]) -> int:
     try:
         options, config = parse_with_config(SubmitOptions, args, "submit", preset=SubmitOptions.preset)
     except ValueError as error:
-        option, _, wrong = str(error).partition(":")
-        raise UserError(f"remask submit: --{option.replace('_', '-')}:{wrong}") from error
+        raise wrong_option("submit", error) from error
     options = replace(options, out=options.out.absolute(), setup=_setup_file(options))
     if "\\" in str(options.out):
         raise UserError(f"remask submit: --out: {str(options.out)!r} was given; SLURM writes no output below a name with a backslash")
