@@ -21,7 +21,7 @@ from remask.launcher.bench import BENCHMARKS
 from remask.launcher.cli import guard
 from remask.launcher.decode import nearest
 from remask.launcher.errors import UserError
-from remask.launcher.options import parse
+from remask.launcher.options import parse, refuse_target
 from remask.launcher.tables import format_table
 from remask.launcher.training.telling import clock
 
@@ -56,9 +56,11 @@ def main(args: Sequence[str]) -> int:
     options = parse(AllOptions, args, "bench all")
     if wrong := [name for name in options.only if name not in NAMES]:
         raise UserError(f"remask bench all: --only: {wrong[0]!r} is no benchmark; {nearest(wrong[0], list(NAMES))}")
-    if not options.page.parent.is_dir():
-        raise UserError(f"remask bench all: --page: the folder of {options.page} does not exist")
-    options.out.mkdir(parents=True, exist_ok=True)
+    refuse_target("bench all", "--page", options.page)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"remask bench all: --out: {options.out} cannot be made ({error.strerror}); give a folder") from error
     began, rows, failed = time.monotonic(), [], 0
     for number, name in enumerate(options.only, start=1):
         print(f"{number} of {len(options.only)}: {name} …", end=" ", flush=True)

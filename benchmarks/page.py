@@ -48,6 +48,8 @@ def command_of(record: Mapping[str, Any]) -> str:
 
 def _table(table: Mapping[str, Any]) -> str:
     columns = table["columns"]
+    if not columns:  # a remark
+        return _plain(table["title"])
     lines = [_line(columns), _line(["---", *("---:" for _ in columns[1:])]), *(_line(row) for row in table["rows"])]
     return "\n\n".join(part for part in (f"### {_plain(table['title'])}", "\n".join(lines), _plain(table["note"])) if part)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from remask.launcher.errors import UserError
+from remask.launcher.options import refuse_target
 from remask.launcher.tables import format_table
 from remask.launcher.training.run_folder import package_versions
 
@@ -33,8 +33,8 @@ class Table:
 
 def check_target(verb: str, file: Path | None) -> None:
     """UserError, before anything is measured, if the record cannot be written there."""
-    if file and not file.parent.is_dir():
-        raise UserError(f"remask bench {verb}: --json: the folder of {file} does not exist")
+    if file:
+        refuse_target(f"bench {verb}", "--json", file)
 
 
 def write_record(file: Path, verb: str, args: Sequence[str], began: float, tables: Sequence[Table], figures: dict[str, Any]) -> None:

@@ -65,8 +65,14 @@ def run_cell(cell: Cell, timing: Timing, place: Place, meetings: Iterator[tuple[
             else:
                 teams[name] = team
         for _ in range(timing.rounds):
-            for name, team in teams.items():
-                rounds[name].append(team.ask(1 + timing.steps))
+            for name, team in list(teams.items()):
+                try:
+                    rounds[name].append(team.ask(1 + timing.steps))
+                except RuntimeError as error:
+                    if name == "remask":
+                        raise
+                    reasons[cast("Peer", name)] = str(error).strip().splitlines()[-1]
+                    del teams[name], rounds[name]
     return _figures(cell, timing, rounds, reasons) if rounds["remask"][0] else {}
 
 

@@ -33,7 +33,7 @@ def also_to(file: Path) -> None:
 class _LogFile(logging.FileHandler):
     """Lines that a full disk does not take are on the terminal; nothing more can be done for them."""
 
-    def handleError(self, record: logging.LogRecord) -> None:
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, ARG002 (logging's own signature)
         return
 
 

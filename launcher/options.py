@@ -6,6 +6,7 @@ Overrides are one more layer over the preset and go through the same strict deco
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
 from inspect import cleandoc
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_origin, get_type_hints
 
 import tyro
@@ -44,6 +45,14 @@ def load_config(options: type[Any], args: Sequence[str], preset: str) -> RunConf
     """The config that a verb's arguments name."""
     own, overrides = split_overrides(args, _flags(options))
     return load(_last_value("--preset", own, preset), overrides)
+
+
+def refuse_target(verb: str, option: str, file: Path) -> None:
+    """UserError, before anything is done, if a file cannot be written there: a device or a folder must not be replaced by it."""
+    if not file.parent.is_dir():
+        raise UserError(f"remask {verb}: {option}: the folder of {file} does not exist")
+    if file.exists() and not file.is_file():
+        raise UserError(f"remask {verb}: {option}: {file} is no file that could be replaced; give another name")
 
 
 def split_overrides(args: Sequence[str], flags: Sequence[str] = ()) -> tuple[list[str], dict[str, Any]]:

@@ -27,6 +27,7 @@ class Window:
     _began: float = field(default_factory=time.monotonic)
     _timed_steps: int = 0
     _timed_tokens: int = 0
+    _pieces: int = 0
     _flops: int = 0
     _norm: float = 0.0
     _rate: float = 0.0
@@ -51,8 +52,10 @@ class Window:
         self._began += time.monotonic() - began
         self._bytes += self.traffic.payload_bytes - sent
 
-    def add(self, batch: StepBatch, rows: int, tokens: int, state: RunState, losses: dict[str, float], norm: float, rate: float) -> None:
-        """A step, which begins at the state's position; without losses if it was left out."""
+    def add(
+        self, batch: StepBatch, rows: int, tokens: int, pieces: int, state: RunState, losses: dict[str, float], norm: float, rate: float
+    ) -> None:
+        """A step of so many micro-batches, which begins at the state's position; without losses if it was left out."""
         told = state.since_last_line
         if told.steps == 0:
             told.position = state.position
@@ -63,6 +66,7 @@ class Window:
             told.losses[name] = told.losses.get(name, 0.0) + loss
         self._timed_steps += 1
         self._timed_tokens += tokens
+        self._pieces += pieces
         self._flops += batch.flops
         self._norm, self._rate = norm, rate
 
@@ -92,6 +96,7 @@ class Window:
             "done": done,
             "seconds_left": (1 - done) * (time.monotonic() - since) / max(done - share, 1e-12),
             "bytes_per_step": moved,
+            "micro_batches": self._pieces / max(self._timed_steps, 1),
         }
         scalars: dict[str, float] = {
             "train/loss": record["loss"],
@@ -102,7 +107,7 @@ class Window:
         scalars |= {"speed/data_wait": record["data_wait"], **{f"bytes_per_step/{name}": amount for name, amount in moved.items()}}
         sentence = _sentence(record)
         self._bytes, state.since_last_line = Counter(self.traffic.payload_bytes), SinceLastLine()
-        self._timed_steps = self._timed_tokens = self._flops = 0
+        self._timed_steps = self._timed_tokens = self._pieces = self._flops = 0
         self.waited, self._began = 0.0, time.monotonic()
         return record, sentence, scalars
 

@@ -174,7 +174,7 @@ class Trainer:
 
         outcome = self.engine.step(rate, may_step)
         told = losses_by_name if outcome.applied else {}
-        self.window.add(batch, agreed.rows, agreed.tokens, state, told, outcome.norm, rate * self.config.optimizer.lr)
+        self.window.add(batch, agreed.rows, agreed.tokens, agreed.pieces, state, told, outcome.norm, rate * self.config.optimizer.lr)
         if batch.digests is not None:
             self.records.write({"step": state.step + 1, "kind": "rows", "digests": batch.digests})
         # With fp16 a gradient that overflows is ordinary: DeepSpeed lowers its scale and goes on.
