@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from remask.benchmarks.page import updated
+from remask.benchmarks.record import Table, write_record
 from remask.data_prep.files import written_whole
 from remask.launcher.bench import BENCHMARKS
 from remask.launcher.cli import guard
 from remask.launcher.decode import nearest
 from remask.launcher.errors import UserError
 from remask.launcher.options import parse, refuse_target
-from remask.launcher.tables import format_table
 from remask.launcher.training.telling import clock
 
 NAMES = tuple(name for name in BENCHMARKS if name != "all")
@@ -69,11 +69,14 @@ def main(args: Sequence[str]) -> int:
         took = clock(time.monotonic() - start)
         print(took if not code else f"failed after {took} with exit code {code}: {_last_words(options.out / f'{name}.log')}", flush=True)
         failed += code != 0
-        rows.append([name, took, "ok" if not code else f"exit code {code}", str(options.out / f"{name}.log")])
+        rows.append([name, took, "ok" if not code else f"exit code {code}"])
         if record:
             _write(options.page, name, record)
-    print(f"\n{format_table(['benchmark', 'time', 'end', 'what it said'], rows)}")
-    print(f"{clock(time.monotonic() - began)} in all; the tables are in {options.page}, the figures in {options.out}")
+    summary = Table(title=f"{len(rows)} benchmarks in {clock(time.monotonic() - began)}", columns=("benchmark", "time", "end"), rows=rows)
+    print(f"\n{summary}\nthe tables are in {options.page}, the figures and what each one said in {options.out}")
+    if options.only == NAMES:
+        write_record(options.out / "all.json", "all", args, began, [summary], {})
+        _write(options.page, "all", json.loads((options.out / "all.json").read_text(encoding="utf-8")))
     return 1 if failed else 0
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from remask.benchmarks import comm_links, comm_papers
-from remask.benchmarks.comm_cells import complete, run_job, tables_of
+from remask.benchmarks.comm_cells import complete, configure, run_job, tables_of
 from remask.benchmarks.machines import what_is_missing
 from remask.benchmarks.record import check_target, write_record
 from remask.launcher.cli import guard
@@ -55,8 +55,8 @@ class CommOptions:
     """Preset or YAML file whose shape is measured; if not given, a small ALBERT that two cores can do."""
     sharing: tuple[Sharing, ...] = ("none", "attention", "ffn", "all", "groups")
     """Sharing modes; groups shares everything within each half of the layers."""
-    zero: tuple[int, ...] = (0, 1, 2, 3)
-    """ZeRO stages to go through."""
+    zero: tuple[int, ...] = ()
+    """ZeRO stages to go through; if not given, all that go with the precision."""
     world: tuple[int, ...] = (2, 4)
     """Numbers of ranks to go through; under a launcher, its own."""
     accumulation: tuple[int, ...] = (1, 2)
@@ -70,7 +70,7 @@ class CommOptions:
     repeats: int = 5
     """Steps of each kind in a cell; medians are told."""
     quick: bool = False
-    """Two ranks, one micro-batch size, three repeats: some three minutes on two cores."""
+    """Two ranks, one micro-batch size, three repeats: some four minutes on two cores."""
     json: Path | None = None
     """Write the figures here."""
 
@@ -78,7 +78,7 @@ class CommOptions:
 def main(args: Sequence[str]) -> int:
     options, config = parse_with_config(CommOptions, args, "bench comm", preset=CommOptions.preset)
     check_target("comm", options.json)
-    _check(options)
+    _check(options, config)
     logging.getLogger("remask.launcher.build").setLevel(logging.WARNING)  # a line for every model that is only counted
     began, place = time.monotonic(), place_of(os.environ)
     worlds = (place.world_size,) if place.world_size > 1 else (2,) if options.quick else options.world
@@ -104,10 +104,11 @@ def main(args: Sequence[str]) -> int:
 def plan(options: CommOptions, config: RunConfig) -> list[dict[str, Any]]:
     """The cells of one number of ranks: the sweep, and ZeRO-3 with everything shared at several depths."""
     rows = options.micro_batch[:1] if options.quick else options.micro_batch
+    stages = options.zero or ((0, 1, 2, 3) if config.engine.precision == "fp32" else (1, 2, 3))
     named = ("sharing", "zero", "accumulation", "micro_batch")
     swept = [
         dict(zip(named, cell, strict=True)) | {"length": options.length, "layers": config.model.layers}
-        for cell in product(options.sharing, options.zero, options.accumulation, rows)
+        for cell in product(options.sharing, stages, options.accumulation, rows)
     ]
     deep = {"sharing": "all", "zero": 3, "accumulation": 1, "micro_batch": rows[0], "length": options.length}
     return swept + [{**deep, "layers": layers} for layers in _DEPTHS if {**deep, "layers": layers} not in swept]
@@ -125,16 +126,24 @@ def _repeats(options: CommOptions) -> int:
     return min(3, options.repeats) if options.quick else options.repeats
 
 
-def _check(options: CommOptions) -> None:
+def _check(options: CommOptions, config: RunConfig) -> None:
     for name, allowed in (("zero", range(4)), ("world", range(2, 65)), ("accumulation", range(1, 65)), ("micro_batch", range(1, 4097))):
         if wrong := [value for value in getattr(options, name) if value not in allowed]:
             flag = name.replace("_", "-")
             raise UserError(f"remask bench comm: --{flag}: {wrong[0]} was given, it must be from {allowed[0]} to {allowed[-1]}")
-    for name in ("sharing", "zero", "world", "accumulation", "micro_batch"):
+    for name in ("sharing", "world", "accumulation", "micro_batch"):
         if not getattr(options, name):
             raise UserError(f"remask bench comm: --{name.replace('_', '-')}: nothing was given; give one or more, or leave it out")
-    if options.repeats < 1 or options.length < 1:
-        raise UserError(f"remask bench comm: --repeats {options.repeats} --length {options.length}: each must be at least 1")
+    if options.repeats < 1 or not 1 <= options.length <= config.model.positions:
+        raise UserError(
+            f"remask bench comm: --repeats {options.repeats} --length {options.length}: at least 1 repeat, and from 1 to "
+            f"{config.model.positions} tokens, the model's positions"
+        )
+    for cell in plan(options, config):
+        try:
+            configure(config, cell)
+        except ValueError as error:
+            raise UserError(f"remask bench comm: sharing {cell['sharing']}, stage {cell['zero']}: {error}") from error
     if any(not 0.001 <= link <= 1000 for link in options.links):
         raise UserError(
             f"remask bench comm: --links: {' '.join(map(str, options.links))} was given, each must be from 0.001 to 1000 Gbit/s"

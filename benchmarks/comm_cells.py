@@ -8,19 +8,40 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from remask.benchmarks.machines import CABLE, Machines, what_is_missing
 from remask.benchmarks.record import Table
-from remask.launcher.communication import predict, weights_of
+from remask.launcher.communication import Sent, Weights, predict, weights_of
 from remask.launcher.config import RunConfig
 from remask.launcher.distributed import free_port
+from remask.launcher.engine import read_ds_config
 from remask.launcher.ranks import Place
+from remask.model.config import Sharing
 
 _SECONDS = 1800
 _NO_WIRE = "; no bytes on the wire were counted, for that needs root, iproute2 and ranks that this command starts itself"
+_ABOUT = {
+    "gloo": "Counted with gloo, whose reduce-scatter (stage 3) sums everything everywhere: NCCL sends less there. Times are of all ranks "
+    "on one machine's cores and say nothing of a cluster.",
+    "nccl": "Counted with NCCL.",
+}
 _PORT = 29555  # in a namespace nobody else has ports
+
+
+def configure(config: RunConfig, cell: dict[str, Any]) -> RunConfig:
+    """The run's config with a cell's sharing, depth and ZeRO stage; `groups` shares everything within two halves."""
+    groups = 2 if cell["sharing"] == "groups" else 1
+    sharing: Sharing = "all" if cell["sharing"] == "groups" else cell["sharing"]
+    model = replace(config.model, sharing=sharing, groups=groups, layers=cell.get("layers", config.model.layers))
+    return replace(
+        config,
+        model=replace(model, dropout=0.0, attention_dropout=0.0),
+        engine=replace(config.engine, zero_stage=cell["zero"]),
+        data=replace(config.data, sentence_task="none"),
+    )
 
 
 def run_job(
@@ -72,25 +93,26 @@ def _run_ranks(world: int, folder: Path, machines: Machines | None) -> None:
 
 def complete(config: RunConfig, world: int, found: dict[str, Any]) -> list[dict[str, Any]]:
     """The cells as the record has them, with the predictions."""
-    from remask.benchmarks.comm_ranks import configure
-
-    return [_cell(configure(config, cell), world, cell, found["collectives"]) for cell in found["cells"]]
+    return [_cell(configure(config, cell), world, cell, found) for cell in found["cells"]]
 
 
-def _cell(config: RunConfig, world: int, cell: dict[str, Any], collectives: dict[str, float]) -> dict[str, Any]:
-    sent = predict(config, weights_of(config), world, cell["accumulation"])
-    wire, calls = sent.wire(world, "gloo"), sum(sent.calls.values())
+def _cell(config: RunConfig, world: int, cell: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    weights, collectives = weights_of(config), found["collectives"]
+    sent = predict(config, weights, world, cell["accumulation"])
+    wire, calls = sent.wire(world, found["backend"]), sum(sent.calls.values())
     step_s, alone_s = statistics.median(cell["steps_s"]), statistics.median(cell["alone_s"])
     exposed = calls * collectives["call_s"] + wire * collectives["wire_byte_s"]
     return {
         **{name: cell[name] for name in ("sharing", "zero", "accumulation", "micro_batch", "length", "layers")},
         "world": world,
-        "parameters": weights_of(config).total,
+        "backend": found["backend"],
+        "parameters": weights.total,
         "payload_bytes": sum(cell["payload"].values()),
         "predicted_payload_bytes": sum(sent.payload.values()),
         "payload_by_collective": cell["payload"],
         "predicted_payload_by_collective": dict(sent.payload),
         "wire_bytes": cell["wire_bytes"],
+        "alone_wire_bytes": cell["alone_wire_bytes"],
         "predicted_wire_bytes": round(wire),
         "predicted_nccl_wire_bytes": round(sent.wire(world, "nccl")),
         "calls": sum(cell["calls"].values()),
@@ -101,7 +123,17 @@ def _cell(config: RunConfig, world: int, cell: dict[str, Any], collectives: dict
         "predicted_step_s": alone_s + exposed,
         "exposed_s": step_s - alone_s,
         "predicted_exposed_s": exposed,
+        "gathered_if_at_every_use": _gathered_at_every_use(config, weights, sent, world)
+        if cell["sharing"] == "all" and cell["zero"] == 3
+        else None,
     }
+
+
+def _gathered_at_every_use(config: RunConfig, weights: Weights, sent: Sent, world: int) -> int:
+    """Payload of a step's all-gathers if the shared matrices came for the forward and for the backward pass of every layer."""
+    threshold = read_ds_config(config.engine)["zero_optimization"]["stage3_param_persistence_threshold"]
+    of_layers = sum(-(-n // world) for n in weights.sizes[1:] if n > threshold) * (4 if config.engine.precision == "fp32" else 2)
+    return sent.payload["all_gather"] + (2 * config.model.layers - 1) * of_layers
 
 
 def tables_of(cells: list[dict[str, Any]]) -> list[Table]:
@@ -128,8 +160,8 @@ def _swept_table(cells: list[dict[str, Any]]) -> Table:
             for cell in cells
         ],
         note=(
-            f"{_exact(cells)} Counted with gloo, whose reduce-scatter (stage 3) sums everything everywhere: NCCL sends less there. Times "
-            "are of all ranks on one machine's cores and say nothing of a cluster; predicted ones rest on two timed all-reduces."
+            f"{_exact(cells)} {_ABOUT[cells[0]['backend']]} Predicted times rest on two timed all-reduces; an exposed time that is less "
+            "than the spread of its step means nothing."
         ),
     )
 
@@ -152,7 +184,7 @@ def _depth_table(cells: list[dict[str, Any]]) -> Table:
                 str(cell["micro_batch"]),
                 f"{cell['payload_by_collective']['all_gather'] / 1e6:.3f}",
                 str(cell["calls_by_collective"]["all_gather"]),
-                f"{cell['payload_by_collective']['all_gather'] * 2 * cell['layers'] / 1e6:.3f}",
+                f"{cell['gathered_if_at_every_use'] / 1e6:.3f}",
             )
             for cell in sorted(cells, key=lambda cell: (cell["world"], cell["layers"]))
         ],

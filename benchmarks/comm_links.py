@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remask.benchmarks.comm_cells import run_job
-from remask.benchmarks.comm_ranks import configure
+from remask.benchmarks.comm_cells import configure, run_job
 from remask.benchmarks.record import Table
 from remask.launcher.communication import exposed_seconds, predict, weights_of, when_ready
 from remask.launcher.config import RunConfig
@@ -15,6 +14,7 @@ from remask.launcher.config import RunConfig
 PAYS_FROM = 1.05
 """Sharing counts as paying where it makes a step at least so much faster."""
 _SHARINGS = ("none", "all")
+_TIMES = ("after_s", "overlapped_s", "hidden_s", "spread_s", "predicted_hidden_s", "modelled_hidden_s")
 _LAYERS, _ROWS, _LENGTH, _WORLD = 12, 4, 64, 2
 
 
@@ -22,12 +22,13 @@ _LAYERS, _ROWS, _LENGTH, _WORLD = 12, 4, 64, 2
 class Links:
     """Figures and tables, or why there are none."""
 
-    figures: dict[str, Any] = field(default_factory=lambda: {"links": [], "overlap": [], "breakeven_gbit": None})
+    figures: dict[str, Any] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
     why_none: str = ""
 
     def __post_init__(self) -> None:
         if self.why_none:
+            self.figures.update(links=[], overlap=[], breakeven_gbit=None, breakeven_reason=self.why_none)
             self.tables.append(Table(title=f"No link was tried: {self.why_none}.", columns=(), rows=()))
 
 
@@ -40,9 +41,8 @@ def measure(config: RunConfig, folder: Path, links: Sequence[float], repeats: in
     for gbit, one in found.items():
         rows += _rows(config, gbit, one)
         overlap += _overlap_rows(config, gbit, one)
-    breakeven = _breakeven(config, found[None])
-    figures = {"links": rows, "overlap": overlap, "breakeven_gbit": breakeven}
-    return Links(figures=figures, tables=[_link_table(rows, breakeven), _overlap_table(overlap)])
+    figures = {"links": rows, "overlap": overlap, **breakeven(rows)}
+    return Links(figures=figures, tables=[_link_table(rows, figures), _overlap_table(overlap)])
 
 
 def _rows(config: RunConfig, gbit: float | None, found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -74,13 +74,17 @@ def _wire(config: RunConfig, cell: dict[str, Any]) -> float:
     return predict(told, weights_of(told), _WORLD, cell["accumulation"]).wire(_WORLD, "gloo")
 
 
-def _breakeven(config: RunConfig, free: dict[str, Any]) -> float:
-    """Gbit/s at which (compute + bytes of the unshared) / (compute + bytes of the shared) falls to PAYS_FROM."""
-    compute = {cell["sharing"]: statistics.median(cell["alone_s"]) for cell in free["cells"]}
-    wire = {cell["sharing"]: _wire(config, cell) for cell in free["cells"]}
-    mean = statistics.mean(compute.values())  # the two compute the same; what they differ by is noise
-    byte_s = (PAYS_FROM - 1) * mean / (wire["none"] - PAYS_FROM * wire["all"])
-    return float(8e-9 / byte_s)
+def breakeven(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Gbit/s above which the bytes that sharing saves take less than a twentieth of a step, by the compute time that each link's run told.
+
+    The unshared model's own compute counts for both: that the shared one also has fewer weights to step is no matter of the link.
+    """
+    wire = {row["sharing"]: row["predicted_wire_bytes"] for row in rows}
+    saved = wire["none"] - PAYS_FROM * wire["all"]
+    if saved <= 0:
+        return {"breakeven_gbit": None, "breakeven_reason": "sharing saves too few bytes of this model to pay at any speed"}
+    found = sorted(8e-9 * saved / ((PAYS_FROM - 1) * row["alone_s"]) for row in rows if row["sharing"] == "none")
+    return {"breakeven_gbit": statistics.median(found), "breakeven_gbit_range": [found[0], found[-1]]}
 
 
 def _overlap_rows(config: RunConfig, gbit: float | None, found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -100,6 +104,7 @@ def _overlap_rows(config: RunConfig, gbit: float | None, found: dict[str, Any]) 
                 "after_s": statistics.median(cell["after_s"]),
                 "overlapped_s": statistics.median(cell["overlapped_s"]),
                 "hidden_s": statistics.median(cell["after_s"]) - statistics.median(cell["overlapped_s"]),
+                "spread_s": max(max(cell[name]) - min(cell[name]) for name in ("after_s", "overlapped_s")),
                 "predicted_hidden_s": sum(amount for _, amount in measured) * byte_s - exposed_seconds(measured, backward, 1 / byte_s),
                 "modelled_hidden_s": sum(amount for _, amount in modelled) * byte_s - exposed_seconds(modelled, backward, 1 / byte_s),
                 "ready_before_the_end": _ready_early(measured),
@@ -114,7 +119,7 @@ def _ready_early(ready: Sequence[tuple[float, float]]) -> float:
     return sum(amount for share, amount in ready if share <= 0.9) / sum(amount for _, amount in ready)
 
 
-def _link_table(rows: list[dict[str, Any]], breakeven: float) -> Table:
+def _link_table(rows: list[dict[str, Any]], figures: dict[str, Any]) -> Table:
     return Table(
         title=f"Two machines, {_LAYERS} layers, stage 0: the same step with and without sharing",
         columns=("link", "sharing", "wire MB", "step ms (lowest to highest)", "predicted ms", "speed-up", "predicted"),
@@ -130,27 +135,49 @@ def _link_table(rows: list[dict[str, Any]], breakeven: float) -> Table:
             )
             for row in rows
         ],
-        note=f"Above {breakeven:.2f} Gbit/s sharing everything makes this step less than {PAYS_FROM - 1:.0%} faster (break-even).",
+        note=_about_breakeven(figures),
+    )
+
+
+def _about_breakeven(figures: dict[str, Any]) -> str:
+    if figures["breakeven_gbit"] is None:
+        return f"No break-even: {figures['breakeven_reason']}."
+    low, high = figures["breakeven_gbit_range"]
+    return (
+        f"Break-even: above {figures['breakeven_gbit']:.1f} Gbit/s ({low:.1f} to {high:.1f} by the compute time of each link's run) the "
+        f"bytes that sharing saves take less than {PAYS_FROM - 1:.0%} of this step. Fewer weights to step come on top, at any speed."
     )
 
 
 def _overlap_table(rows: list[dict[str, Any]]) -> Table:
     return Table(
         title="What overlap hides: gradients sent during the backward pass (torch's DistributedDataParallel) or after it",
-        columns=("link", "sharing", "ready early", "modelled", "after ms", "overlapped ms", "hidden ms", "from readiness", "modelled"),
+        columns=(
+            "link",
+            "sharing",
+            "ready early",
+            "modelled",
+            "after ms",
+            "overlapped ms",
+            "hidden ms",
+            "spread ms",
+            "from readiness",
+            "modelled",
+        ),
         rows=[
             (
                 _link(row["link_gbit"]),
                 row["sharing"],
                 f"{row['ready_before_the_end']:.0%}",
                 f"{row['modelled_ready_before_the_end']:.0%}",
-                *(f"{row[name] * 1e3:.0f}" for name in ("after_s", "overlapped_s", "hidden_s", "predicted_hidden_s", "modelled_hidden_s")),
+                *(f"{row[name] * 1e3:.0f}" for name in _TIMES),
             )
             for row in rows
         ],
         note=(
-            "Ready early: gradient bytes that are whole after nine tenths of the backward pass. A shared layer's gradient is whole only "
-            "when the first layer is done, so nearly nothing of it can be sent meanwhile: sharing sends less, and hides none of it."
+            "Ready early: gradient bytes that are whole after nine tenths of the backward pass, as hooks on the weights saw it. A shared "
+            "layer's gradient is whole only when the first layer is done, so nearly nothing of it can be sent meanwhile. Hidden: what "
+            "sending meanwhile saved; where that is less than the spread of the steps, the machine's noise is all that it shows."
         ),
     )
 

@@ -1,75 +1,101 @@
 """Where sharing pays at the papers' own sizes: ALBERT against its unshared twin, by arithmetic; no machine was measured for it.
 
-The step is the paper's: 4096 rows of 512 tokens (Lan et al. 2019), on GPUs of 312 TFLOP/s in bf16 (NVIDIA's data sheet of the A100) at
-40% of that; ZeRO-1 as shipped, gradients in fp32, weights gathered in bf16. Machines have eight GPUs; a ring enters and leaves each of
-them once, so the machine's link counts. Gradients overlap with the backward pass as `launcher/communication.py` models it, weights with
-nothing.
+The step is the paper's: 4096 rows of 512 tokens (Lan et al. 2019), on GPUs of 80 GB with 312 TFLOP/s in bf16 (NVIDIA's data sheet of the
+A100) at 40% of that; ZeRO-1 as shipped, gradients in fp32, weights gathered in bf16. Machines have eight GPUs, at 8 GPUs in all over a
+network four; a ring enters and leaves each machine once, so the machine's link counts. A GPU takes as many micro-batches as its memory
+asks for (`launcher/training/memory.py`, an upper bound), and gradients are sent in the last one: only its backward pass can hide them, as
+`launcher/communication.py` models it. Nothing hides the weights.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil
 from typing import Any
 
 from remask.benchmarks.record import Table
-from remask.launcher.communication import Link, Weights, exposed_seconds, predict, weights_of, when_ready
+from remask.launcher.communication import Link, exposed_seconds, predict, weights_of, when_ready
 from remask.launcher.config import RunConfig, load
+from remask.launcher.training.memory import estimate_memory
 from remask.model.flops import count_flops
 
 PRESETS = ("albert-base", "albert-large", "albert-xlarge", "albert-xxlarge")
 GPUS = (8, 64, 256, 1024)
-# Of a machine with eight GPUs, each way. NVLink: 300 GB/s (A100's data sheet); InfiniBand: an adapter a GPU; Ethernet: one a machine.
-LINKS = (
-    Link(name="NVLink", gbit=2400, latency_us=3),
-    Link(name="InfiniBand NDR", gbit=8 * 400, latency_us=5),
-    Link(name="InfiniBand HDR", gbit=8 * 200, latency_us=5),
-    Link(name="100 GbE", gbit=100, latency_us=20),
-    Link(name="25 GbE", gbit=25, latency_us=20),
-    Link(name="10 GbE", gbit=10, latency_us=20),
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """Between machines; each GPU has an adapter of its own, or the machine has one."""
+
+    name: str
+    gbit: float
+    latency_us: float
+    adapter_a_gpu: bool = True
+    joins_machines: bool = True
+
+    def link(self, gpus: int) -> Link:
+        """Of one machine, each way."""
+        in_machine = 4 if self.joins_machines and gpus <= 8 else 8
+        return Link(name=self.name, gbit=self.gbit * (in_machine if self.adapter_a_gpu else 1), latency_us=self.latency_us)
+
+
+NETWORKS = (
+    Network(name="NVLink", gbit=2400, latency_us=3, adapter_a_gpu=False, joins_machines=False),  # 300 GB/s a GPU, A100's data sheet
+    Network(name="InfiniBand NDR", gbit=400, latency_us=5),
+    Network(name="InfiniBand HDR", gbit=200, latency_us=5),
+    Network(name="100 GbE", gbit=100, latency_us=20, adapter_a_gpu=False),
+    Network(name="25 GbE", gbit=25, latency_us=20, adapter_a_gpu=False),
+    Network(name="10 GbE", gbit=10, latency_us=20, adapter_a_gpu=False),
 )
-_PEAK_FLOPS, _MFU, _ROWS, _LENGTH, _TARGETS = 312e12, 0.4, 4096, 512, 0.15
+_PEAK_FLOPS, _MFU, _MEMORY_BYTES, _ROWS, _LENGTH, _TARGETS = 312e12, 0.4, 0.85 * 80e9, 4096, 512, 0.15
 PAYS_FROM = 1.05
 
 
+@cache
 def paper_rows() -> list[dict[str, Any]]:
-    return [row for preset in PRESETS for row in _rows_of(load(preset))]
+    return [row for preset in PRESETS for row in _rows_of(preset)]
 
 
-def _rows_of(shared: RunConfig) -> list[dict[str, Any]]:
+def _rows_of(preset: str) -> list[dict[str, Any]]:
+    shared = load(preset)
     twins = {"shared": shared, "unshared": replace(shared, model=replace(shared.model, sharing="none", groups=1))}
-    weights = {name: weights_of(twin) for name, twin in twins.items()}
+    steps = {name: _steps_of(twin) for name, twin in twins.items()}
     rows = []
     for gpus in GPUS:
-        for link in LINKS:
-            found = {name: _step(twins[name], weights[name], gpus, link) for name in twins}
+        for network in NETWORKS:
+            found = {name: step(gpus, network.link(gpus)) for name, step in steps.items()}
             speedup = found["unshared"]["step_s"] / found["shared"]["step_s"]
-            rows.append({"preset": _name(shared), "gpus": gpus, "link": link.name, **found, "speedup": speedup})
+            rows.append({"preset": preset, "gpus": gpus, "link": network.name, **found, "speedup": speedup})
     return rows
 
 
-def _name(config: RunConfig) -> str:
-    return next(preset for preset in PRESETS if load(preset).model == config.model)
+def _steps_of(config: RunConfig) -> Callable[[int, Link], dict[str, float]]:
+    """A function of the GPUs and the link that tells the seconds of a step, and of what it waits for the network."""
+    weights, head_share = weights_of(config), _head_share(config)
+    flops = count_flops(config.model, [_LENGTH] * _ROWS, round(_TARGETS * _ROWS * _LENGTH), _ROWS).total
+    memory = {gpus: estimate_memory(config, weights.total, gpus) for gpus in GPUS}
 
+    def step(gpus: int, link: Link) -> dict[str, float]:
+        compute = flops / gpus / (_PEAK_FLOPS * _MFU)
+        tokens = _ROWS * _LENGTH / gpus
+        pieces = max(1, ceil(tokens * memory[gpus].activations_per_token / (_MEMORY_BYTES - memory[gpus].states)))
+        sent = predict(config, weights, gpus, accumulation=pieces)
+        ready = [(share, 4 * 2 * (gpus - 1) / gpus * parameters) for share, parameters in when_ready(config.model, head_share)]
+        gathered = link.seconds((gpus - 1) * sent.payload["all_gather"], sent.calls["all_gather"] + 1, gpus)
+        exposed = exposed_seconds(ready, compute * 2 / 3 / pieces, link.gbit * 1e9 / 8) + gathered
+        return {
+            "parameters": weights.total,
+            "micro_batches": pieces,
+            "payload_bytes": sum(sent.payload.values()),
+            "wire_bytes": sent.wire(gpus, "nccl"),
+            "compute_s": compute,
+            "communication_s": link.seconds(sent.wire(gpus, "nccl"), sum(sent.calls.values()), gpus),
+            "exposed_s": exposed,
+            "step_s": compute + exposed,
+            "exposed_share": exposed / (compute + exposed),
+        }
 
-def _step(config: RunConfig, weights: Weights, gpus: int, link: Link) -> dict[str, float]:
-    """Seconds of a step, and of what it waits for the network."""
-    flops = count_flops(config.model, [_LENGTH] * _ROWS, round(_TARGETS * _ROWS * _LENGTH), _ROWS)
-    compute = flops.total / gpus / (_PEAK_FLOPS * _MFU)
-    sent = predict(config, weights, gpus, accumulation=1)
-    wire = sent.wire(gpus, "nccl")
-    gathered = (gpus - 1) * sent.payload["all_gather"]
-    per_byte = 2 * (gpus - 1) / gpus
-    ready = [(share, 4 * per_byte * parameters) for share, parameters in when_ready(config.model, _head_share(config))]
-    overlapped = exposed_seconds(ready, compute * 2 / 3, link.gbit * 1e9 / 8) + link.seconds(gathered, sum(sent.calls.values()), gpus)
-    alone = link.seconds(wire, sum(sent.calls.values()), gpus)
-    return {
-        "parameters": weights.total,
-        "payload_bytes": sum(sent.payload.values()),
-        "wire_bytes": wire,
-        "compute_s": compute,
-        "communication_s": alone,
-        "exposed_s": overlapped,
-        "step_s": compute + overlapped,
-        "exposed_share": overlapped / (compute + overlapped),
-    }
+    return step
 
 
 def _head_share(config: RunConfig) -> float:
@@ -82,13 +108,14 @@ def tables(rows: list[dict[str, Any]]) -> list[Table]:
     sizes = {row["preset"]: row for row in rows if row["gpus"] == GPUS[-1]}
     sent = Table(
         title="ALBERT and its unshared twin at the papers' size: what a GPU sends in a step (ZeRO-1, bf16; computed, not measured)",
-        columns=("model", "parameters, shared", "not shared", "GB, shared", "not shared", "saved"),
+        columns=("model", "parameters, shared", "not shared", "GB, shared", "not shared", "saved", "micro-batches by GPUs"),
         rows=[
             (
                 preset,
                 *(f"{row[name]['parameters'] / 1e6:,.1f} M" for name in ("shared", "unshared")),
                 *(f"{row[name]['wire_bytes'] / 1e9:.2f}" for name in ("shared", "unshared")),
                 f"{row['unshared']['wire_bytes'] / row['shared']['wire_bytes']:.1f}x",
+                ", ".join(f"{one['gpus']}: {one['unshared']['micro_batches']}" for one in rows if _is_first(one, preset)),
             )
             for preset, row in sizes.items()
         ],
@@ -103,9 +130,9 @@ def tables(rows: list[dict[str, Any]]) -> list[Table]:
     by_link = [
         Table(
             title=title,
-            columns=("model", "GPUs", *(link.name for link in LINKS)),
+            columns=("model", "GPUs", *(network.name for network in NETWORKS)),
             rows=[
-                (preset, str(gpus), *(show(row) for row in rows if row["preset"] == preset and row["gpus"] == gpus))
+                (preset, str(gpus), *(show(row) for row in rows if (row["preset"], row["gpus"]) == (preset, gpus)))
                 for preset in PRESETS
                 for gpus in GPUS
             ],
@@ -116,13 +143,17 @@ def tables(rows: list[dict[str, Any]]) -> list[Table]:
     return [sent, *by_link]
 
 
+def _is_first(row: dict[str, Any], preset: str) -> bool:
+    return bool(row["preset"] == preset and row["link"] == NETWORKS[0].name)
+
+
 def _pair(row: dict[str, Any], name: str, unit: float) -> str:
     return " / ".join(f"{row[which][name] * unit:.{0 if row[which][name] * unit >= 9.95 else 1}f}" for which in ("shared", "unshared"))
 
 
 def _where_it_pays(rows: list[dict[str, Any]]) -> str:
     pays = [row for row in rows if row["speedup"] >= PAYS_FROM]
-    links = {link.name: sum(row["link"] == link.name for row in pays) for link in LINKS}
+    links = {link.name: sum(row["link"] == link.name for row in pays) for link in NETWORKS}
     told = ", ".join(f"{link} {count} of {len(PRESETS) * len(GPUS)}" for link, count in links.items())
     return (
         f"Sharing makes a step at least {PAYS_FROM - 1:.0%} faster in {len(pays)} of {len(rows)} cases: {told}. It pays where links are "

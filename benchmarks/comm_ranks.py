@@ -23,6 +23,7 @@ import torch.distributed
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
+from remask.benchmarks.comm_cells import configure
 from remask.benchmarks.machines import sent_bytes
 from remask.launcher import distributed
 from remask.launcher.build import build_model
@@ -30,12 +31,12 @@ from remask.launcher.config import RunConfig, load
 from remask.launcher.ranks import Place, place_of
 from remask.launcher.training.engine import Engine
 from remask.launcher.training.traffic import Traffic, watch_collectives
-from remask.model.config import Sharing
 
 _WARM_UP_STEPS = 2
 _TARGETS_EVERY = 7  # tokens, about 15%
 _PROBE_ELEMENTS = 1 << 20
 _PROBES = 9
+_BUCKET_MB = 2  # about a layer of the small model
 
 
 class Wires:
@@ -137,6 +138,7 @@ class Lab:
         return {
             **{name: real[0][name] for name in ("calls", "payload")},
             "wire_bytes": None if real[0]["wire"] is None else statistics.median(one["wire"] for one in real),
+            "alone_wire_bytes": None if real[0]["wire"] is None else statistics.median(one["wire"] for one in alone),
             "steps_s": [one["seconds"] for one in real],
             "alone_s": [one["seconds"] for one in alone],
         }
@@ -167,8 +169,8 @@ class Lab:
         model = build_model(config.model, config.engine, sentence_task=False, seed=1).to(_device(self.place))
         ready = _readiness(model, batch)
         with self.traffic.aside():
-            # A bucket for about every layer of the unshared model.
-            wrapped = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=2)
+            wrapped = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=_BUCKET_MB)
+            buckets = _buckets(model)
 
             def meanwhile() -> None:
                 _loss(wrapped(**batch)).backward()
@@ -176,9 +178,11 @@ class Lab:
             def afterwards() -> None:
                 with wrapped.no_sync():
                     _loss(wrapped(**batch)).backward()
-                torch.distributed.all_reduce(torch.cat([weight.grad.view(-1) for weight in model.parameters() if weight.grad is not None]))
+                for bucket in buckets:
+                    torch.distributed.all_reduce(torch.cat([weight.grad.view(-1) for weight in bucket if weight.grad is not None]))
 
             meanwhile()
+            afterwards()
             found = [self._observe(one, cut=False)["seconds"] for _ in range(repeats) for one in (meanwhile, afterwards)]
         return {"overlapped_s": found[::2], "after_s": found[1::2], "ready": ready}
 
@@ -190,19 +194,6 @@ class Lab:
             torch.cuda.synchronize()
 
 
-def configure(config: RunConfig, cell: dict[str, Any]) -> RunConfig:
-    """The run's config with a cell's sharing, depth and ZeRO stage; `groups` shares everything within two halves."""
-    groups = 2 if cell["sharing"] == "groups" else 1
-    sharing: Sharing = "all" if cell["sharing"] == "groups" else cell["sharing"]
-    model = replace(config.model, sharing=sharing, groups=groups, layers=cell.get("layers", config.model.layers))
-    return replace(
-        config,
-        model=replace(model, dropout=0.0, attention_dropout=0.0),
-        engine=replace(config.engine, zero_stage=cell["zero"]),
-        data=replace(config.data, sentence_task="none"),
-    )
-
-
 def full_rows(config: RunConfig, rows: int, length: int, number: int, place: Place) -> dict[str, Tensor]:
     """A micro-batch; each rank and each number has its own."""
     draw = torch.Generator().manual_seed(1000 * place.rank + number)
@@ -210,6 +201,16 @@ def full_rows(config: RunConfig, rows: int, length: int, number: int, place: Pla
     positions = torch.arange(0, rows * length, _TARGETS_EVERY)
     offsets = torch.arange(0, rows * length + 1, length, dtype=torch.int32)
     return {"ids": ids, "offsets": offsets, "positions": positions, "targets": ids[positions].clone()}
+
+
+def _buckets(model: torch.nn.Module) -> list[list[torch.nn.Parameter]]:
+    """The weights in the order of the backward pass, as the wrapper puts them together."""
+    buckets: list[list[torch.nn.Parameter]] = [[]]
+    for weight in reversed([weight for weight in model.parameters() if weight.requires_grad]):
+        if buckets[-1] and 4 * sum(one.numel() for one in [*buckets[-1], weight]) > _BUCKET_MB * 2**20:
+            buckets.append([])
+        buckets[-1].append(weight)
+    return buckets
 
 
 def _readiness(model: torch.nn.Module, batch: dict[str, Tensor]) -> list[tuple[float, int]]:
@@ -251,7 +252,7 @@ def _device(place: Place) -> torch.device:
 def run(job: dict[str, Any], place: Place) -> dict[str, Any]:
     """The job's cells; the same on every rank, but for clocks."""
     lab, config = Lab(place), load(job["config"])
-    found: dict[str, Any] = {"collectives": lab.time_collectives()}
+    found: dict[str, Any] = {"backend": torch.distributed.get_backend(), "collectives": lab.time_collectives()}
     found["cells"] = [{**cell, **lab.measure(config, cell, job["repeats"])} for cell in job["cells"]]
     found["overlaps"] = [{**cell, **lab.overlap(config, cell, job["repeats"])} for cell in job["overlaps"]]
     torch.distributed.barrier()

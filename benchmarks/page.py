@@ -34,7 +34,7 @@ def section_of(record: Mapping[str, Any]) -> str:
         f"({hardware['cores']} cores, {hardware['memory_gb']} GB, {gpus}); "
         + ", ".join(f"{name} {number}" for name, number in versions.items())
     )
-    return "\n\n".join([f"## {record['benchmark']}", about, *(_table(table) for table in record["tables"])])
+    return "\n\n".join([f"## {record['benchmark']}", about, *(table_of(table) for table in record["tables"])])
 
 
 def command_of(record: Mapping[str, Any]) -> str:
@@ -46,7 +46,8 @@ def command_of(record: Mapping[str, Any]) -> str:
     return shlex.join(word for word in words if not word.startswith("--json="))
 
 
-def _table(table: Mapping[str, Any]) -> str:
+def table_of(table: Mapping[str, Any]) -> str:
+    """As Markdown."""
     columns = table["columns"]
     if not columns:  # a remark
         return _plain(table["title"])

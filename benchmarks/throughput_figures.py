@@ -81,8 +81,8 @@ def tables_of(cells: Sequence[dict[str, Any]], about: str) -> list[Table]:
     ours = Table(
         title="Training throughput",
         columns=(
-            "ranks", "ZeRO", "micro-batch", "rows", "tokens/s, median", "p10 to p90", "padded tokens/s", "tokens/s a device", "MFU", "peak MB",
-            "data wait", "forward", "backward", "optimizer", "other",
+            "ranks", "ZeRO", "micro-batch", "rows", "tokens/s, median", "p10 to p90", "padded tokens/s", "tokens/s a device", "MFU",
+            "peak MB", "data wait", "forward", "backward", "optimizer", "other",
         ),
         rows=[_row(cell) for cell in cells],
         note=f"{about} {FORMULA}. Padded: rows times the longest of their micro-batch. Shares of the step are measured around the engine's "

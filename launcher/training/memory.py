@@ -6,6 +6,7 @@ for the backward pass is summed up. Attention counts as if its weights were kept
 
 import logging
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ def count_trained(config: RunConfig) -> int:
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
+@cache
 def measure_activations(model: EncoderConfig, engine: EngineConfig, length: int, target_share: float) -> float:
     """Bytes a token that autograd keeps for rows of this length."""
     import torch
