@@ -24,9 +24,9 @@ def lab_config(model: dict[str, Any], **sections: dict[str, Any]) -> RunConfig:
     return load(comm.CommOptions.preset, {"model": model, **sections})
 
 
-def measure(config: RunConfig, folder: Path, world: int, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def measure(config: RunConfig, folder: Path, world: int, cells: list[dict[str, Any]], repeats: int = 1) -> list[dict[str, Any]]:
     (folder / "config.yaml").write_text(dump(config))
-    return complete(config, world, run_job(folder, world, cells, [], repeats=1))
+    return complete(config, world, run_job(folder, world, cells, [], repeats))
 
 
 def cells_of(sharings: tuple[str, ...], stages: tuple[int, ...], accumulations: tuple[int, ...], layers: int) -> list[dict[str, Any]]:
@@ -61,7 +61,8 @@ def test_half_precision_and_adamw_without_clipping_are_predicted_too(tmp_path: P
 def test_wire_bytes_are_within_three_percent_and_depth_costs_nothing(tmp_path: Path) -> None:
     config = lab_config({})
     deep = [{**cells_of(("all",), (3,), (1,), layers=4)[0], "layers": layers} for layers in (4, 12, 24)]
-    cells = measure(config, tmp_path, 2, [*cells_of(("none", "all"), (0, 1, 2, 3), (1,), layers=4), *deep])
+    # On a busy machine TCP sends some packets twice: of five steps the middle one tells.
+    cells = measure(config, tmp_path, 2, [*cells_of(("none", "all"), (0, 1, 2, 3), (1,), layers=4), *deep], repeats=5)
     check_exact(cells, 8 + 3)
     for cell in cells:
         assert cell["wire_bytes"] == pytest.approx(cell["predicted_wire_bytes"], rel=0.03) and cell["wire_bytes"] > 1e6, cell
