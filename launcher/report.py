@@ -10,7 +10,7 @@ import tyro
 
 from remask.data_prep.files import written_whole
 from remask.launcher.errors import UserError
-from remask.launcher.options import parse
+from remask.launcher.options import parse, refuse_target
 from remask.launcher.reporting.document import compose
 from remask.launcher.reporting.exports import write_csv, write_mllog
 from remask.launcher.reporting.markdown import write_markdown
@@ -88,8 +88,7 @@ def _targets(options: ReportOptions) -> dict[str, Path]:
         )
     found = {name: file for name in _OUTPUTS if (file := getattr(options, name)) is not None} or {"html": Path("report.html")}
     for name, file in found.items():
-        if file.is_dir() or not file.parent.is_dir():
-            raise UserError(f"remask report: --{name}: {file} is a folder, or its own does not exist")
+        refuse_target("report", f"--{name}", file)
     if len({file.resolve() for file in found.values()}) < len(found):
         raise UserError(f"remask report: {', '.join(f'--{name}' for name in found)}: two outputs have the same name; give each its own")
     return found
@@ -120,8 +119,12 @@ def _write(folders: list[Path], benchmarks: list[Benchmark], targets: dict[str, 
         "mllog": lambda: write_mllog(runs),
     }
     for name, file in targets.items():
-        with written_whole(file) as stream:
-            stream.write(writers[name]().encode("utf-8", errors="replace"))
+        content = writers[name]().encode("utf-8", errors="replace")
+        try:
+            with written_whole(file.resolve()) as stream:  # a link stays one
+                stream.write(content)
+        except OSError as error:
+            raise UserError(f"remask report: --{name}: {file} cannot be written ({error.strerror}); give another name") from error
     return runs
 
 
@@ -129,5 +132,10 @@ def _tell(runs: list[Run], targets: dict[str, Path]) -> None:
     if runs:
         table = summary(runs)
         chosen = [table.columns.index(name) for name in _SHOWN]
-        print(format_table(_SHOWN, [[row[i] for i in chosen] for row in table.rows], numeric=_SHOWN[2:]))
-    print(", ".join(str(file) for file in targets.values()), "written", flush=True)
+        _print(format_table(_SHOWN, [[row[i] for i in chosen] for row in table.rows], numeric=_SHOWN[2:]))
+    _print(f"{', '.join(str(file) for file in targets.values())} written")
+
+
+def _print(text: str) -> None:
+    """Names of folders, and words of others, may hold what no terminal takes: halves of characters."""
+    print(text.encode("utf-8", errors="replace").decode(), flush=True)

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from remask.launcher.reporting.runs import Record, Run, mapping, number
+from remask.launcher.reporting.runs import Run
+from remask.launcher.reporting.values import Record, mapping, number
 
 _COLUMNS = (
     "run", "step", "consumed_samples", "consumed_tokens", "loss", "learning_rate", "grad_norm", "global_batch_size", "step_time_s",

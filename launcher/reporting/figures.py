@@ -64,6 +64,7 @@ def _plain(value: float) -> float | None:
 
 
 def _layout(chart: Chart) -> dict[str, Any]:
+    marks = [(at, name) for at, name in chart.marks if math.isfinite(at) and (at > 0 or not chart.log_x)]
     return {
         "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 12, "color": "#2b3040"},
         "margin": {"l": 64, "r": 20, "t": 32, "b": 48},
@@ -75,8 +76,8 @@ def _layout(chart: Chart) -> dict[str, Any]:
         "xaxis": _axis(chart.x_title, [x for line in chart.lines for x in line.x], chart.log_x, chart.unit if chart.log_x else ""),
         "yaxis": _axis(chart.y_title, [y for line in chart.lines for y in line.y], chart.log_y, chart.unit)
         | ({"rangemode": "tozero"} if chart.from_zero else {}),
-        "shapes": [_mark(at) for at, _ in chart.marks],
-        "annotations": [_mark_name(at, name, chart.log_x, i) for i, (at, name) in enumerate(chart.marks)],
+        "shapes": [_mark(at) for at, _ in marks],
+        "annotations": [_mark_name(at, name, chart.log_x, i) for i, (at, name) in enumerate(marks)],
     }
 
 
@@ -95,18 +96,33 @@ def _axis(title: str, values: list[float], log: bool, unit: str) -> dict[str, An
     positive = [value for value in values if math.isfinite(value) and value > 0]
     if log and positive:
         ticks = _log_ticks(min(positive), max(positive))
-        shown = [show_bytes(tick) if unit == "bytes" else f"{tick:,g}" if tick < 1e6 else f"{tick:,.0f}" for tick in ticks]
+        # 15 digits: neighbours on a narrow axis differ, and 0.1 + 0.2 is 0.3.
+        shown = [show_bytes(tick, 15) if unit == "bytes" else f"{tick:,.15g}" if tick < 1e15 else f"{tick:g}" for tick in ticks]
         axis |= {"type": "log", "tickvals": ticks, "ticktext": shown}
     return axis
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
     """Powers of ten, and what lies between where there are few: plotly itself would write 5 for 5,000."""
-    decades = math.log10(high / low)
-    digits = (1, 2, 5) if decades < 3 else (1,)
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    first, last = max(math.floor(math.log10(low)), -307), min(math.ceil(math.log10(high)), 308)  # as far as floats go
     step = max(1, round((last - first) / 8))
-    return [digit * 10.0**power for power in range(first, last + 1, step) for digit in digits]
+    few = [10.0**power for power in range(first, last + 1, step)]
+    if math.log10(high) - math.log10(low) >= 3:
+        return few
+    for digits in ((1, 2, 5), range(1, 10)):
+        ticks = [tick for power in few for digit in digits if math.isfinite(tick := digit * power)]
+        # Of one value, as of values that six digits do not tell apart, plotly shows the decades around it.
+        if sum(low <= tick <= high for tick in ticks) >= 2 or high - low < 1e-6 * high:
+            return ticks
+    return _even_ticks(low, high)
+
+
+def _even_ticks(low: float, high: float) -> list[float]:
+    """Three or more at equal distances, for an axis so short that its logarithm is nearly a straight line."""
+    third = (high - low) / 3
+    power = 10.0 ** math.floor(math.log10(third))
+    step = max(digit * power for digit in (1, 2, 5) if digit * power <= third or digit == 1)
+    return [place * step for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _mark(at: float) -> dict[str, Any]:

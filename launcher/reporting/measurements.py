@@ -1,6 +1,5 @@
 """What benchmarks left as JSON: their tables, what they were measured on, and charts of those whose figures have a known shape."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from remask.launcher.errors import UserError
 from remask.launcher.reporting.parts import Chart, Line, Note, Part, Section, Table, show_bytes
-from remask.launcher.reporting.runs import Record, mapping, number
+from remask.launcher.reporting.values import Record, mapping, number, parse_json
 from remask.launcher.training.telling import clock
 
 _SIGNS = ("benchmark", "tables", "runs")
@@ -38,10 +37,10 @@ class Benchmark:
 
 def read_benchmark(file: Path) -> Benchmark:
     try:
-        record = json.loads(file.read_bytes())
+        record = parse_json(file.read_bytes())
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror}); give a run's folder or a benchmark's JSON") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{file}: no whole JSON ({error}); remask bench NAME --json FILE writes one") from error
     if not isinstance(record, dict) or not any(sign in record for sign in _SIGNS):
         raise UserError(f"{file}: no benchmark's JSON; remask bench NAME --json FILE writes one")
@@ -106,7 +105,7 @@ def _cell_name(cell: Record) -> str:
 
 def _predicted(cells: list[Record], kind: str) -> Chart | None:
     """Points on the diagonal are as predicted."""
-    there = [cell for cell in cells if number(cell, f"{kind}_bytes") > 0 and number(cell, f"predicted_{kind}_bytes") > 0]
+    there = [cell for cell in cells if all(0 < number(cell, f"{name}{kind}_bytes") < math.inf for name in ("", "predicted_"))]
     if not there:
         return None
     values = [number(cell, f"{name}{kind}_bytes") for cell in there for name in ("", "predicted_")]
@@ -146,17 +145,16 @@ def _cells_table(cells: list[Record]) -> Table:
 
 def _speedup(record: Record) -> list[Part]:
     """Over no sharing, by the link's speed; a link without a limit stands to the right of the fastest."""
-    links = [link for link in _rows_of(record, "links") if math.isfinite(number(link, "speedup")) and link.get("sharing") != "none"]
-    speeds = [speed for link in links if (speed := number(link, "link_gbit")) > 0]
+    shared = [link for link in _rows_of(record, "links") if math.isfinite(number(link, "speedup")) and link.get("sharing") != "none"]
+    speeds = [speed for link in shared if 0 < (speed := number(link, "link_gbit")) < math.inf]
+    note = _breakeven_note(record)
     if not speeds:
-        return []
+        return [Note(text=note)] if note else []
+    links = [link for link in shared if link.get("link_gbit") is None or number(link, "link_gbit") in speeds]
     beyond = 4 * max(speeds)
     marks = [(beyond, "no limit")] if any(link.get("link_gbit") is None for link in links) else []
-    even = record.get("breakeven_gbit")
-    named = even.items() if isinstance(even, dict) else [("", even)]
-    marks += [
-        (float(at), f"break-even {who} {at:.3g} Gbit/s".replace("  ", " ")) for who, at in named if isinstance(at, int | float) and at > 0
-    ]
+    even = number(record, "breakeven_gbit")
+    marks += [(even, f"break-even {even:.3g} Gbit/s")] if 0 < even < math.inf else []
     lines = []
     for colour, sharing in enumerate(dict.fromkeys(str(link.get("sharing")) for link in links)):
         own = [link for link in links if str(link.get("sharing")) == sharing]
@@ -165,9 +163,18 @@ def _speedup(record: Record) -> list[Part]:
         for dash, (name, what) in enumerate((("speedup", "measured"), ("predicted_speedup", "predicted"))):
             y = [number(own[i], name) for i in order]
             lines.append(Line(name=f"sharing {sharing}, {what}", x=[x[i] for i in order], y=y, colour=colour, dash=dash))
-    return [
-        Chart(title="Speedup over the link's speed", x_title="link, Gbit/s", y_title="times as fast", lines=lines, log_x=True, marks=marks)
-    ]
+    title = "Speedup over the link's speed"
+    return [Chart(title=title, x_title="link, Gbit/s", y_title="times as fast", lines=lines, log_x=True, marks=marks, note=note)]
+
+
+def _breakeven_note(record: Record) -> str:
+    """How sure the break-even is, or why there is none."""
+    ends, reason = record.get("breakeven_gbit_range"), record.get("breakeven_reason")
+    if isinstance(ends, list) and len(ends) == 2:
+        low, high = (number({"end": end}, "end") for end in ends)
+        if math.isfinite(low) and math.isfinite(high):
+            return f"The break-even lies between {low:.3g} and {high:.3g} Gbit/s."
+    return f"No break-even: {reason}." if isinstance(reason, str) and record.get("breakeven_gbit") is None else ""
 
 
 def _learning(record: Record) -> list[Part]:
@@ -176,13 +183,14 @@ def _learning(record: Record) -> list[Part]:
     charts: list[Part] = []
     for question in dict.fromkeys(str(run.get("question", "")) for run in runs):
         own = [run for run in runs if str(run.get("question", "")) == question]
-        lines = [_curve(run, colour) for colour, run in enumerate(own)]
+        lines = [line for colour, run in enumerate(own) if (line := _curve(run, colour)).x]
         title = f"Validation loss by {question}"
-        charts.append(Chart(title=title, x_title="step", y_title="loss of masked tokens", lines=lines))
+        charts += [Chart(title=title, x_title="step", y_title="loss of masked tokens", lines=lines)] if lines else []
     return charts
 
 
 def _curve(run: Record, colour: int) -> Line:
-    points = [{"x": point[0], "y": point[1]} for point in run["curve"] if isinstance(point, list) and len(point) == 2]
+    pairs = [{"x": point[0], "y": point[1]} for point in run["curve"] if isinstance(point, list) and len(point) == 2]
+    points = [pair for pair in pairs if math.isfinite(number(pair, "x"))]
     name = f"{run.get('family', '')} {run.get('setting', '')}".strip()
     return Line(name=name, x=[number(point, "x") for point in points], y=[number(point, "y") for point in points], colour=colour)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from remask.launcher.reporting.parts import Note, Part, Section, Table, show_number
-from remask.launcher.reporting.runs import Run, mapping, number
+from remask.launcher.reporting.runs import Run
+from remask.launcher.reporting.values import mapping, number
 from remask.launcher.training.telling import clock
 
 _MOST_INCIDENTS, _MOST_LETTERS = 20, 240

@@ -22,6 +22,8 @@ def write_page(report: Report, reload_seconds: float | None = None) -> str:
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.globals |= {"numeric": _numeric_columns, "in_colour": lambda stretch: Markup(in_colour(stretch))}  # noqa: S704 (it escapes)
+    # A browser reads no Infinity: it would draw no chart at all, and nobody here would know.
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     template = environment.from_string((resources.files("remask.launcher.reporting") / "page.html.j2").read_text(encoding="utf-8"))
     charts = [part for section in report.sections for part in section.parts if isinstance(part, Chart)]
     return template.render(

@@ -105,8 +105,8 @@ def show_number(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.2e}"
 
 
-def show_bytes(amount: float) -> str:
+def show_bytes(amount: float, digits: int = 4) -> str:
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(amount) >= size:
-            return f"{amount / size:.4g} {unit}"
-    return f"{amount:.4g} B"
+            return f"{amount / size:.{digits}g} {unit}"
+    return f"{amount:.{digits}g} B"

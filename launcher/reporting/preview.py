@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from remask.data_prep.errors import InputError
 from remask.launcher.config import RunConfig
 from remask.launcher.inspect_masks import Stretch, show_rows
 from remask.launcher.reporting.parts import Masks, Note, Part, Section
 from remask.launcher.reporting.runs import Run
-from remask.launcher.training.run_folder import hash_data, read_data
+from remask.launcher.reporting.values import parse_json
+from remask.launcher.training.run_folder import hash_data
 
 _ROWS, _EPOCHS, _MOST_LETTERS, _MOST_PREVIEWS = 2, 2, 600, 4
 
@@ -47,7 +49,7 @@ def _preview(run: Path, config: RunConfig) -> Part:
     from remask.data_prep.tokenizer import load as load_tokenizer
 
     try:
-        if hash_data(config.data) != read_data(run):
+        if hash_data(config.data) != _read_hashes(run / "data.json"):
             return Note(text="its shards are not what they were when it was started, so its masks cannot be shown.")
         shards = Path(config.data.sets[0])
         load_tokenizer(shards)
@@ -58,6 +60,14 @@ def _preview(run: Path, config: RunConfig) -> Part:
         return Note(text=f"its shards are not here, so its masks cannot be shown ({error}).")
     title = f"{config.masking.strategy}, {config.masking.rate:.0%} of the tokens"
     return Masks(title=title, rows=[(row, epoch, _cut(stretches)) for row, epoch, stretches in rows])
+
+
+def _read_hashes(file: Path) -> Any:
+    """Of the run's shards; what is missing or damaged is equal to no hashes."""
+    try:
+        return parse_json(file.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def _cut(stretches: Sequence[Stretch]) -> list[Stretch]:

@@ -1,24 +1,24 @@
 """A run as its folder tells it. Whatever is missing or damaged becomes a note; only a folder that holds no run is refused."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from remask.data_prep.errors import InputError
 from remask.launcher import strict_yaml
 from remask.launcher.config import RunConfig, load
 from remask.launcher.errors import UserError
-from remask.launcher.training.run_folder import read_end, read_starts
+from remask.launcher.reporting.values import Record, mapping, number, parse_json
 
-Record = dict[str, Any]
+T = TypeVar("T")
 
 _SIGNS = ("metrics", "environment.json", "job/jobs.json")
 """What is in a run's folder from its first minute on, and in no other."""
+_STEPS_END = 10**15  # which floats still tell apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,9 @@ class Run:
     @property
     def ranks(self) -> int | None:
         """None if nobody says, or if the starts had different numbers: records do not tell which start they are of."""
-        found = {start.get("ranks") for start in self.starts}
-        (only,) = found if len(found) == 1 else (None,)
-        return only if isinstance(only, int) and only > 0 else None
+        first = self.starts[0].get("ranks") if self.starts else None
+        known = type(first) is int and first > 0 and all(start.get("ranks") == first for start in self.starts)
+        return first if known else None
 
     @property
     def collectives(self) -> list[str]:
@@ -103,10 +103,9 @@ def read_run(folder: Path, name: str) -> Run:
     training = [record for record in records if record["kind"] == "training"]
     if not training:
         notes.append("no step has been told yet")
-    starts = [start for start in read_starts(folder) if isinstance(start, dict)]
-    if len({start.get("ranks") for start in starts}) > 1:
+    starts = [start for start in _read_json(folder, "environment.json", list, notes) or [] if isinstance(start, dict)]
+    if any(start.get("ranks") != starts[0].get("ranks") for start in starts):
         notes.append("its starts had different numbers of ranks, so figures for one GPU are left out")
-    end = read_end(folder)
     return Run(
         folder=folder,
         name=name,
@@ -114,9 +113,9 @@ def read_run(folder: Path, name: str) -> Run:
         training=training,
         evaluations=[record for record in records if record["kind"] == "evaluation"],
         starts=starts,
-        end=end if isinstance(end, dict) else None,
-        incidents=_read_incidents(folder / "incidents", notes),
-        seconds=_read_seconds(folder / "checkpoints", training),
+        end=_read_json(folder, "end.json", dict, notes),
+        incidents=_read_incidents(folder, notes),
+        seconds=_read_seconds(folder, training, notes),
         notes=notes,
     )
 
@@ -144,11 +143,12 @@ def _read_records(file: Path, notes: list[str]) -> list[Record]:
 
 def _parse(line: bytes) -> Record | None:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError:
         return None
-    whole = isinstance(record, dict) and isinstance(record.get("kind"), str) and type(record.get("step")) is int
-    return record if whole else None
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+        return None
+    return record if type(record.get("step")) is int and 0 <= record["step"] < _STEPS_END else None
 
 
 def _read_config(file: Path, notes: list[str]) -> dict[str, Any]:
@@ -164,41 +164,36 @@ def _read_config(file: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def _read_incidents(folder: Path, notes: list[str]) -> list[dict[str, Any]]:
-    found = []
-    for file in sorted(folder.glob("*.json")):
-        try:
-            incident = json.loads(file.read_bytes())
-        except (OSError, ValueError):
-            incident = None
-        if isinstance(incident, dict):
-            found.append(incident)
-        else:
-            notes.append(f"incidents/{file.name} is damaged, left out")
-    return found
+    found = [_read_json(folder, f"incidents/{file.name}", dict, notes) for file in sorted(folder.glob("incidents/*.json"))]
+    return [incident for incident in found if incident is not None]
 
 
-def _read_seconds(checkpoints: Path, training: list[Record]) -> float:
+def _read_seconds(folder: Path, training: list[Record], notes: list[str]) -> float:
     """What the newest checkpoint says, and the time of the steps since; nobody else counts evaluations and saves."""
-    saved, step = 0.0, -1
-    for file in sorted(checkpoints.glob("step-*/state.json"), reverse=True):
-        try:
-            state = json.loads(file.read_bytes())["state"]
-            saved, step = float(state["seconds"]), int(state["step"])
-        except (OSError, ValueError, KeyError, TypeError):
+    saved, step = 0.0, -1.0
+    for file in sorted(folder.glob("checkpoints/step-*/state.json"), reverse=True):
+        name = str(file.relative_to(folder))
+        record = _read_json(folder, name, dict, notes)
+        if record is None:
             continue
-        break
+        found = number(mapping(record, "state"), "seconds"), number(mapping(record, "state"), "step")
+        if all(map(math.isfinite, found)):
+            saved, step = found
+            break
+        notes.append(f"{name} tells no wall time, left out")
     later = (number(record, "seconds") for record in training if record["step"] > step)
     return saved + sum(seconds for seconds in later if math.isfinite(seconds))
 
 
-def number(record: Record, name: str) -> float:
-    """A figure of a record; nan if it is not there. JSON has no way to write nan and inf, so they stand there as text."""
-    value = record.get(name)
-    if isinstance(value, str) and value in ("nan", "inf", "-inf"):
-        return float(value)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-
-
-def mapping(record: Record, name: str) -> dict[str, Any]:
-    value = record.get(name)
-    return value if isinstance(value, dict) else {}
+def _read_json(folder: Path, name: str, kind: type[T], notes: list[str]) -> T | None:
+    """None if it is not there, and with a note if it is not what it should be."""
+    try:
+        value = parse_json((folder / name).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        value = None
+    if isinstance(value, kind):
+        return value
+    notes.append(f"{name} is damaged, left out")
+    return None

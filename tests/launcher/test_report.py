@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import shutil
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from conftest import REMASK
 from launcher.training.ranks import records, run_args, train
-from sample_run import communication_benchmark, end_run, training_record, write_incident, write_run
+from sample_run import communication_benchmark, end_run, evaluation_record, training_record, write_incident, write_run
 
 from remask.launcher.report import main
 from remask.launcher.reporting.figures import MOST_POINTS
@@ -125,6 +126,48 @@ def test_a_run_that_told_little_makes_a_report(tmp_path: Path, records: list[dic
     assert "no end yet" in shown and "Nothing was sent" in shown and ("no step has been told yet" in shown) == (not records)
 
 
+DAMAGED = {
+    "400 digits": "9" * 400, "5000 digits": "-" + "9" * 5000, "infinite": "1e999", "largest": "1.7e308", "lowest": "-1.7e308",
+    "smallest": "5e-324", "text": '"zz"', "bool": "true", "null": "null", "list": "[[1], 2]", "mapping": '{"a": {}}', "nan": "NaN",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_value_anywhere_makes_a_report(tmp_path: Path, text: str) -> None:
+    run = write_run(tmp_path / "run")
+    write_incident(run, 20)
+    (incident,) = (run / "incidents").iterdir()
+    told = [training_record(10) | {"losses": {"a": "HERE"}, "bytes_per_step": {"a": "HERE"}}, evaluation_record(10, 5.0)]
+    for kind, known in (("training", training_record(0)), ("evaluation", evaluation_record(0, 5.0))):
+        told += [{**known, "kind": kind, "step": step, name: "HERE"} for step, name in enumerate(known, start=20)]
+    (run / "metrics" / "rank-00000.jsonl").write_text("".join(f"{damage(one, text)}\n" for one in told))
+    (run / "environment.json").write_text(damage(one_damaged(json.loads((run / "environment.json").read_text())[0]), text))
+    (run / "end.json").write_text(damage({"end": "HERE", "step": "HERE"}, text))
+    for number, one in enumerate(one_damaged(json.loads(incident.read_text()))):
+        (run / "incidents" / f"{number}.json").write_text(damage(one, text))
+    benchmark = communication_benchmark() | {"breakeven_gbit": "HERE", "breakeven_gbit_range": ["HERE", 1], "seconds": "HERE"}
+    benchmark |= {name: benchmark[name] + one_damaged(benchmark[name][1]) for name in ("cells", "links")}
+    benchmark |= {"runs": [{"question": "HERE", "curve": [["HERE", 1], [1, "HERE"]]}], "versions": {"torch": "HERE"}}
+    (tmp_path / "b.json").write_text(damage(benchmark, text))
+    outputs = [f"--{name}={tmp_path / name}" for name in ("html", "markdown", "csv", "mllog")]
+    assert report(run, tmp_path / "b.json", *outputs) == 0
+    assert "Infinity" not in written(tmp_path / "html") and figures(tmp_path / "html")
+
+
+def test_halves_of_characters_are_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / os.fsdecode(b"r\xffn"))
+    end_run(run, "\ud800")
+    assert report(run, *(f"--{name}={tmp_path / name}" for name in ("html", "markdown", "csv", "mllog"))) == 0
+    assert "r?n" in capsys.readouterr().out and "r?n" in (tmp_path / "markdown").read_text()
+
+
+def test_a_figure_that_a_browser_cannot_read_is_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remask.launcher.reporting.page.figure", lambda chart: {"x": math.inf})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        report(write_run(tmp_path / "run"), "--html", tmp_path / "r.html")
+    assert not (tmp_path / "r.html").exists()
+
+
 def test_names_and_words_are_text_and_nothing_else(tmp_path: Path) -> None:
     evil = "<script>document.title='x'<"
     run = write_run(tmp_path / evil)
@@ -152,8 +195,11 @@ def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
         (["nowhere"], "nowhere: cannot be read (No such file or directory)"),
         (["empty"], "empty: no run here; give the folder that remask train or remask submit got as --out"),
         (["damaged.json"], "damaged.json: no whole JSON"),
-        (["run", "--html", "no/where.html"], "--html: no/where.html is a folder, or its own does not exist"),
-        (["run", "--csv", "empty"], "--csv: empty is a folder"),
+        (["run", "--html", "no/where.html"], "--html: the folder of no/where.html does not exist"),
+        (["run", "--csv", "empty"], "--csv: empty is no file that could be replaced"),
+        (["run", "--html", "pipe"], "--html: pipe is no file that could be replaced"),
+        (["run", "--html", "/proc/x.html"], "--html: /proc/x.html cannot be written (No such file or directory); give another name"),
+        (["run", "--html", "n" * 250], "cannot be written (File name too long)"),
         (["run", "--csv", "a", "--mllog", "./a"], "two outputs have the same name"),
         (["run", "--watch", "--interval-seconds", "0"], "--interval-seconds: 0.0 was given"),
         (["good.json", "--csv", "a.csv"], "are about runs, but only benchmarks were given"),
@@ -163,6 +209,7 @@ def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
 def test_a_mistake_is_one_line_and_nothing_is_written(remask: Remask, tmp_path: Path, args: list[str], said: str) -> None:
     write_run(tmp_path / "run")
     (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "damaged.json").write_text('{"benchmark": ')
     (tmp_path / "good.json").write_text(json.dumps(communication_benchmark()))
     before = sorted(tmp_path.rglob("*"))
@@ -170,6 +217,13 @@ def test_a_mistake_is_one_line_and_nothing_is_written(remask: Remask, tmp_path: 
     (line,) = result.stderr.splitlines()
     assert result.returncode == 2 and line.startswith("error: ") and said in line
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_link_to_a_page_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "old.md").write_text("old")
+    (tmp_path / "link.md").symlink_to("old.md")
+    assert report(write_run(tmp_path / "run"), "--markdown", tmp_path / "link.md") == 0
+    assert (tmp_path / "link.md").is_symlink() and "## Overview" in (tmp_path / "old.md").read_text()
 
 
 def test_watching_rewrites_the_page_until_the_run_has_ended(tmp_path: Path) -> None:
@@ -219,6 +273,8 @@ def test_a_real_run_of_two_ranks_is_reported_with_its_masks(recipe: str, shards:
     page, text = written(tmp_path / "r.html"), (tmp_path / "r.md").read_text()
     assert page.count('class="masked"') > 5 and "row 0, epoch 1" in page and "row 0, epoch 1: \\[" in text
     assert re.search(r"\| run \| finished \| 40 \| .* \| 1 \| 2 \| ", text)
+    ratios = re.findall(r"^\| run \| (?:all_\w+|reduce_\w+) \| .* \| ([\d.]+) \|$", text, re.MULTILINE)
+    assert ratios and set(ratios) == {"1.0000"}, "what was sent is what the communication model says"
     csv, log = (tmp_path / "r.csv").read_text().splitlines(), (tmp_path / "r.log").read_text().splitlines()
     assert len(csv) == 1 + 41 and all(line.startswith(":::MLLOG {") for line in log) and '"status": "success"' in log[-1]
     (here / "manifest.json").write_text((here / "manifest.json").read_text() + " ")
@@ -227,6 +283,15 @@ def test_a_real_run_of_two_ranks_is_reported_with_its_masks(recipe: str, shards:
     shutil.rmtree(here)
     assert remask("report", "run", "--markdown", "gone.md").returncode == 0
     assert "its shards are not here, so its masks cannot be shown" in (tmp_path / "gone.md").read_text()
+
+
+def one_damaged(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """A copy for each value, with that value damaged."""
+    return [{**record, name: "HERE"} for name in record]
+
+
+def damage(value: Any, text: str) -> str:
+    return json.dumps(value).replace('"HERE"', text)
 
 
 def wait_until(there: Callable[[], object]) -> None:

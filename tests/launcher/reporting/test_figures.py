@@ -3,6 +3,8 @@
 import json
 import math
 
+import pytest
+
 from remask.launcher.reporting.figures import MOST_POINTS, figure, thin_out
 from remask.launcher.reporting.parts import Chart, Line
 
@@ -32,6 +34,33 @@ def test_a_logarithmic_axis_writes_its_numbers_in_full() -> None:
     chart = Chart(title="t", x_title="step", y_title="perplexity", lines=[Line(name="a", x=[1, 2], y=[700.0, 8000.0])], log_y=True)
     axis = figure(chart)["layout"]["yaxis"]
     assert axis["type"] == "log" and {"1,000", "2,000", "5,000"} <= set(axis["ticktext"])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (6422.0, 8252.0, ["7,000", "8,000"]),
+        (7001.1, 7001.9, ["7,001.2", "7,001.4", "7,001.6", "7,001.8"]),
+        (0.00123, 0.00131, ["0.00124", "0.00126", "0.00128", "0.0013"]),
+        (150.0, 190.0, ["150", "160", "170", "180", "190"]),
+        (3.0, 3.0, []),
+        (1e-320, 1.7e308, ["1e-307", "1e-230", "1e-153"]),
+        (9e307, 1.7e308, ["1e+308"]),
+    ],
+)
+def test_a_logarithmic_axis_has_ticks_however_short_or_long_it_is(low: float, high: float, shown: list[str]) -> None:
+    chart = Chart(title="t", x_title="step", y_title="perplexity", lines=[Line(name="a", x=[1, 2], y=[low, high])], log_y=True)
+    axis = json.loads(json.dumps(figure(chart), allow_nan=False))["layout"]["yaxis"]
+    inside = [text for tick, text in zip(axis["tickvals"], axis["ticktext"], strict=True) if low <= tick <= high]
+    assert len(axis["tickvals"]) >= 2 and len(set(axis["ticktext"])) == len(axis["ticktext"])
+    assert set(shown) <= set(axis["ticktext"]) and (low == high or len(inside) >= 2)
+
+
+def test_a_mark_without_a_place_is_left_out() -> None:
+    marks = [(place, "x") for place in (math.inf, math.nan, 0.0, -1.0, 10.0)]
+    chart = Chart(title="t", x_title="link", y_title="times", lines=[Line(name="a", x=[1, 2], y=[1, 2])], log_x=True, marks=marks)
+    layout = json.loads(json.dumps(figure(chart), allow_nan=False))["layout"]
+    assert [shape["x0"] for shape in layout["shapes"]] == [10.0] and len(layout["annotations"]) == 1
 
 
 def test_a_mark_stands_where_it_belongs_on_a_logarithmic_axis() -> None:

@@ -1,6 +1,7 @@
 """Benchmarks: tables of any, charts of those whose figures are known."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 from sample_run import communication_benchmark
 
 from remask.launcher.errors import UserError
+from remask.launcher.reporting.markdown import write_markdown
 from remask.launcher.reporting.measurements import measured, read_benchmark
-from remask.launcher.reporting.parts import Chart, Note, Part, Table
+from remask.launcher.reporting.parts import Chart, Note, Part, Report, Section, Table
 
 
 def parts_of(folder: Path, record: dict[str, Any]) -> dict[str, Part]:
@@ -49,6 +51,44 @@ def test_speedup_is_drawn_over_the_links_speed_with_the_break_even(tmp_path: Pat
     assert list(chart.marks) == [(40, "no limit"), (4.2, "break-even 4.2 Gbit/s")]
 
 
+@pytest.mark.parametrize(
+    ("told", "note"),
+    [
+        ({"breakeven_gbit_range": [3.9, 4.61234]}, "The break-even lies between 3.9 and 4.61 Gbit/s."),
+        ({"breakeven_gbit": None, "breakeven_reason": "sharing saves too few bytes"}, "No break-even: sharing saves too few bytes."),
+        ({"breakeven_gbit_range": ["x", 3], "breakeven_reason": 5}, ""),
+        ({"breakeven_gbit_range": [10**400, 3], "breakeven_gbit": None}, ""),
+    ],
+)
+def test_the_break_even_is_told_with_its_range_or_why_there_is_none(tmp_path: Path, told: dict[str, Any], note: str) -> None:
+    record = communication_benchmark() | told
+    chart = parts_of(tmp_path, record)["Speedup over the link's speed"]
+    assert isinstance(chart, Chart) and chart.note == note
+    assert len(chart.marks) == (1 if record["breakeven_gbit"] is None else 2)
+    assert note in write_markdown(Report(title="", made="", sections=[Section(title="", parts=[chart])]))
+    if note:
+        assert isinstance(parts_of(tmp_path, record | {"links": []})[note], Note)
+
+
+def test_speeds_that_no_axis_can_show_leave_finite_figures(tmp_path: Path) -> None:
+    record = communication_benchmark() | {"breakeven_gbit": math.inf}
+    links = [{"link_gbit": gbit, "sharing": "all", "speedup": 1.5} for gbit in (1e308, "x", math.inf, -1, 10**400)]
+    chart = parts_of(tmp_path, record | {"links": [*record["links"], *links]})["Speedup over the link's speed"]
+    assert isinstance(chart, Chart) and all(math.isfinite(place) for place, _ in chart.marks)
+    assert [list(line.x) for line in chart.lines] == [[0.1, 10, 40]] * 2
+
+
+def test_cells_with_endless_numbers_are_no_points(tmp_path: Path) -> None:
+    record = communication_benchmark()
+    record["cells"][0] |= {"wire_bytes": 10**400, "world": 10**400}
+    chart = parts_of(tmp_path, record)["Wire bytes, predicted and measured"]
+    assert isinstance(chart, Chart) and [line.name for line in chart.lines] == ["equal", "sharing all"]
+
+
+def test_a_curve_without_a_point_is_no_chart(tmp_path: Path) -> None:
+    assert set(parts_of(tmp_path, {"runs": [{"curve": []}, {"curve": [["x", 1]]}, {"curve": [[1]]}]})) == {"How it was measured"}
+
+
 def test_learning_curves_are_drawn_by_question(tmp_path: Path) -> None:
     runs = [
         {"question": "masks", "family": "roberta", "setting": name, "curve": [[0, 9.0], [100, loss]]}
@@ -77,6 +117,7 @@ def test_odd_tables_do_not_break_the_report(tmp_path: Path) -> None:
         (b"[]", "no benchmark's JSON"),
         (b'{"a": 1}', "no benchmark's JSON"),
         (b"\xff", "no whole"),
+        (b"[" * 100_000, "no whole JSON .too many levels of nesting"),
     ],
 )
 def test_what_is_no_benchmark_is_refused(tmp_path: Path, content: bytes, said: str) -> None:

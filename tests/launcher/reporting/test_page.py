@@ -1,12 +1,13 @@
 """The page in a real browser: all charts drawn, no complaint, no request; and proof that either would be noticed."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from browser import Browser
-from sample_run import communication_benchmark, training_record, write_incident, write_run
+from sample_run import communication_benchmark, evaluation_record, training_record, write_incident, write_run
 
 from remask.launcher.report import main
 
@@ -44,6 +45,23 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser: Browser,
     assert len(drawn) == 13 and all(number > 0 for number in drawn), drawn
     assert browser.evaluate("document.querySelectorAll('.modebar-btn').length") > 0
     assert browser.evaluate("document.querySelectorAll('.modebar-btn[data-title*=\"hare\"]').length") == 0, "no button sends a chart away"
+
+
+def test_numbers_that_nobody_could_mean_leave_every_chart_drawn(browser: Browser, tmp_path: Path) -> None:
+    huge = training_record(20, loss=1.7e308, gradient_norm=-1.7e308, lr=5e-324, tokens_per_s=10**300)
+    checked = [
+        evaluation_record(step, 9.0) | {"validation/perplexity": value} for step, value in ((0, 6422.0), (10, 8252.0), (20, 1.7e308))
+    ]
+    write_run(tmp_path / "run", [training_record(10), huge, training_record(30), *checked])
+    benchmark = communication_benchmark() | {"breakeven_gbit": math.inf}
+    benchmark["links"].append({"link_gbit": 1e308, "sharing": "all", "speedup": 1e308, "predicted_speedup": 1e308})
+    (tmp_path / "comm.json").write_text(json.dumps(benchmark))
+    assert main([str(tmp_path / "run"), str(tmp_path / "comm.json"), "--html", str(tmp_path / "r.html")]) == 0
+    browser.visit(tmp_path / "r.html")
+    assert browser.errors == []
+    for seen in (".scatterlayer .trace", ".xtick", ".ytick"):
+        found = browser.evaluate(f"[...document.querySelectorAll('.chart')].map(chart => chart.querySelectorAll('{seen}').length)")
+        assert len(found) == 13 and min(found) >= (1 if "trace" in seen else 2), (seen, found)
 
 
 def test_names_are_shown_and_not_run(browser: Browser, page: Path) -> None:

@@ -62,6 +62,37 @@ def test_damaged_files_beside_the_metrics_are_told(tmp_path: Path) -> None:
     assert found.parsed_config is None
 
 
+def test_a_file_that_is_nested_too_deep_is_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [training_record(10)])
+    write_incident(run, 20)
+    metrics = run / "metrics" / "rank-00000.jsonl"
+    metrics.write_text(metrics.read_text() + "[" * 100_000 + "\n" + json.dumps(training_record(20) | {"step": 10**400}) + "\n")
+    (run / "checkpoints" / "step-00000010").mkdir(parents=True)
+    names = ["environment.json", "end.json", "incidents/step-00000020-row-320.json", "checkpoints/step-00000010/state.json"]
+    for name in names:
+        (run / name).write_text("[" * 100_000)
+    found = read_run(run, "run")
+    assert len(found.training) == 1 and found.end is None and not found.starts and not found.incidents and found.seconds == 4.0
+    assert found.notes == ["2 lines of rank-00000.jsonl not whole, left out", *(f"{name} is damaged, left out" for name in names)]
+
+
+def test_a_wall_time_that_is_not_finite_is_passed_over(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [training_record(10), training_record(20)])
+    for step, text in ((10, "5.0"), (20, "1e999")):
+        folder = run / "checkpoints" / f"step-{step:08d}"
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(f'{{"state": {{"step": {step}, "seconds": {text}}}}}')
+    found = read_run(run, "run")
+    assert found.seconds == 5.0 + 4.0 and found.notes == ["checkpoints/step-00000020/state.json tells no wall time, left out"]
+
+
+def test_ranks_that_are_no_number_leave_the_number_open(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    for ranks in ([1, 2], True, "2", -1, 10**400):
+        (run / "environment.json").write_text(json.dumps([{"ranks": ranks}, {"ranks": ranks}]))
+        assert read_run(run, "run").ranks is None
+
+
 def test_starts_with_other_numbers_of_ranks_leave_the_number_open(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", ranks=(2, 4)), "run")
     assert run.ranks is None and run.notes == ["its starts had different numbers of ranks, so figures for one GPU are left out"]
