@@ -13,7 +13,6 @@ Counted by gloo on CPUs: gloo's reduce-scatter sums everything everywhere, which
 stage 3, payload bytes do.
 """
 
-import logging
 import os
 import sys
 import tempfile
@@ -79,7 +78,6 @@ def main(args: Sequence[str]) -> int:
     options, config = parse_with_config(CommOptions, args, "bench comm", preset=CommOptions.preset)
     check_target("comm", options.json)
     _check(options, config)
-    logging.getLogger("remask.launcher.build").setLevel(logging.WARNING)  # a line for every model that is only counted
     began, place = time.monotonic(), place_of(os.environ)
     worlds = (place.world_size,) if place.world_size > 1 else (2,) if options.quick else options.world
     with tempfile.TemporaryDirectory() as name:

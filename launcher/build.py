@@ -29,9 +29,13 @@ def build_model(config: EncoderConfig, engine: EngineConfig, *, sentence_task: b
     log.info("kernels: %s", ", ".join(f"{name} {choice.rung}" for name, choice in choices.items()))
     torch.manual_seed(seed)
     model = PretrainingModel(config, sentence_task=sentence_task, operations=build_operations(choices))
-    if not sentence_task:  # nothing reads the pooler then; a gradient of 0 would still let weight decay wear it away
-        model.encoder.pooler.requires_grad_(False)
+    freeze_unread(model, sentence_task)
     model.encoder.recompute(engine.activation_checkpointing)
     if engine.compile:
         model.encoder.compile_parts()
     return model
+
+
+def freeze_unread(model: "PretrainingModel", sentence_task: bool) -> None:
+    """Only the sentence task reads the pooler; a gradient of 0 would still let weight decay wear it away."""
+    model.encoder.pooler.requires_grad_(sentence_task)

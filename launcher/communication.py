@@ -85,11 +85,14 @@ def weights_of(config: RunConfig) -> Weights:
     """Of the model that the config describes, heads included; nothing is allocated."""
     import torch
 
-    from remask.launcher.build import build_model
+    from remask.launcher.build import freeze_unread
     from remask.launcher.optimizer import parameter_groups
+    from remask.model.heads import PretrainingModel
 
+    task = config.data.sentence_task != "none"
     with torch.device("meta"):
-        model = build_model(config.model, config.engine, sentence_task=config.data.sentence_task != "none", seed=0)
+        model = PretrainingModel(config.model, sentence_task=task)
+    freeze_unread(model, task)
     trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     groups = parameter_groups(trained, config.optimizer)
     return Weights(

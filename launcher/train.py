@@ -97,14 +97,15 @@ def check_sets(config: RunConfig, verb: str) -> None:
 def _show_plan(config: RunConfig, place: Place) -> None:
     import torch
 
-    from remask.launcher.training.memory import check_precision, count_trained, estimate_memory
+    from remask.launcher.communication import weights_of
+    from remask.launcher.training.memory import check_precision, estimate_memory
     from remask.launcher.training.run_folder import describe_environment, hash_data, host_name
     from remask.launcher.training.start import open_loaders
 
     world = place.world_size
     check_precision(config, "cuda" if torch.cuda.is_available() else "cpu")
     open_loaders(config, place)
-    parameters = count_trained(config)
+    parameters = weights_of(config).total
     memory = estimate_memory(config, parameters, world)
     print("# config.yaml")
     print(dump(config).rstrip())

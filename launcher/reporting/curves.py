@@ -1,6 +1,5 @@
 """The runs' curves over their steps, the runs laid over each other."""
 
-import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -153,15 +152,7 @@ def _predict(run: Run) -> dict[str, float]:
 @cache
 def _payload(config: RunConfig, world: int, micro_batches: int) -> dict[str, int]:
     """Kept, for a page that is written again and again."""
-    # Which kernels this machine would choose is no matter of the run, neither to be told nor to be refused; they have no weights.
-    anywhere = replace(config, engine=replace(config.engine, kernels="torch", compile=False))
-    builder = logging.getLogger("remask.launcher.build")
-    before = builder.level
-    builder.setLevel(logging.ERROR)
-    try:
-        return dict(predict(anywhere, weights_of(anywhere), world, micro_batches).payload)
-    finally:
-        builder.setLevel(before)
+    return dict(predict(config, weights_of(config), world, micro_batches).payload)
 
 
 def _sent(names: Sequence[str]) -> Callable[[Record], float]:

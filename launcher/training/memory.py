@@ -64,17 +64,6 @@ def estimate_memory(config: RunConfig, parameters: int, world: int) -> Memory:
     )
 
 
-def count_trained(config: RunConfig) -> int:
-    """Parameters that get gradients, heads included."""
-    import torch
-
-    from remask.launcher.build import build_model
-
-    with torch.device("meta"):
-        model = build_model(config.model, config.engine, sentence_task=config.data.sentence_task != "none", seed=0)
-    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-
-
 @cache
 def measure_activations(model: EncoderConfig, engine: EngineConfig, length: int, target_share: float) -> float:
     """Bytes a token that autograd keeps for rows of this length."""

@@ -17,9 +17,9 @@ from remask.data_prep.blocks import Blocks
 from remask.data_prep.errors import InputError
 from remask.data_prep.files import hash_of
 from remask.data_prep.loader import Loader
+from remask.launcher.communication import weights_of
 from remask.launcher.config import RunConfig
 from remask.launcher.errors import UserError
-from remask.launcher.training.memory import count_trained
 from remask.launcher.training.peers import Peers
 from remask.launcher.training.run_folder import package_versions
 
@@ -60,7 +60,7 @@ def check(config: RunConfig, run: Path, peers: Peers, loaders: dict[bool, Loader
     problems = [f"{hosts[rank]}: {problem}" for rank, one in enumerate(told) for problem in one["problems"]]
     problems += _different_machines(hosts, [one["code"] for one in told])
     clocks = [clock for (clock,) in peers.gather([time.time()])]
-    checkpoint = _BYTES_A_PARAMETER * count_trained(config)
+    checkpoint = _BYTES_A_PARAMETER * weights_of(config).total
     free = peers.tell(shutil.disk_usage(run).free if place.rank == 0 else 0)
     if free < checkpoint:
         problems.append(

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from remask.launcher.communication import weights_of
 from remask.launcher.config import load
 from remask.launcher.ranks import Place
-from remask.launcher.training.memory import _bytes_kept, count_trained, estimate_memory, measure_activations
+from remask.launcher.training.memory import _bytes_kept, estimate_memory, measure_activations
 from remask.launcher.training.records import Records
 from remask.launcher.training.run_folder import differences, plain
 from remask.launcher.training.state import RunState
@@ -80,8 +81,8 @@ def test_memory_shrinks_by_stage() -> None:
 
 
 def test_what_is_trained_is_counted_without_a_pooler_that_nothing_reads() -> None:
-    assert count_trained(load("albert-base")) == 11_813_810  # FACTS: 11.7 M without the heads
+    assert weights_of(load("albert-base")).total == 11_813_810  # FACTS: 11.7 M without the heads
     roberta = load("roberta-tiny")
     model = PretrainingModel(roberta.model, sentence_task=False)
     unread = sum(weight.numel() for weight in model.encoder.pooler.parameters())
-    assert count_trained(roberta) == sum(weight.numel() for weight in model.parameters()) - unread
+    assert weights_of(roberta).total == sum(weight.numel() for weight in model.parameters()) - unread

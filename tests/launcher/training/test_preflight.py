@@ -10,6 +10,7 @@ import pytest
 import torch
 from launcher.training.pretended import PretendedPeers
 
+from remask.launcher.communication import Weights
 from remask.launcher.config import load
 from remask.launcher.errors import UserError
 from remask.launcher.ranks import Place
@@ -80,7 +81,7 @@ def test_a_clock_that_is_off_is_a_warning_that_names_its_machine(
 def test_a_disk_that_is_too_small_is_refused_or_warned_of_with_the_figures(
     recipe: str, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(preflight, "count_trained", lambda config: 500_000_000)  # a checkpoint of 6 GB
+    monkeypatch.setattr(preflight, "weights_of", lambda config: Weights(groups=((500_000_000,),)))  # a checkpoint of 6 GB
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=5_900_000_000))
     with pytest.raises(UserError, match=r"run: 5\.90 GB are free, one checkpoint needs 6\.00; free some, or give another --out"):
