@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+_TARGETS = ("--json", "--out", "--page")
 INTRODUCTION = """\
 # Benchmarks
 
@@ -38,12 +39,15 @@ def section_of(record: Mapping[str, Any]) -> str:
 
 
 def command_of(record: Mapping[str, Any]) -> str:
-    """As somebody else would type it: where the JSON went is nobody's concern."""
-    words = shlex.split(record["command"])
-    if "--json" in words:
-        place = words.index("--json")
-        del words[place : place + 2]
-    return shlex.join(word for word in words if not word.startswith("--json="))
+    """As somebody else would type it: where the files went is nobody's concern."""
+    words, kept = shlex.split(record["command"]), []
+    while words:
+        word = words.pop(0)
+        if word in _TARGETS:
+            words = words[1:]
+        elif not word.startswith(tuple(f"{target}=" for target in _TARGETS)):
+            kept.append(word)
+    return shlex.join(kept)
 
 
 def table_of(table: Mapping[str, Any]) -> str:
