@@ -29,7 +29,7 @@ class Batch:
     swapped: NDArray[np.int8] | None
     """With SOP: 1 where the parts of a row were swapped, 0 where not, -1 for a row with one part."""
     stranger: NDArray[np.int8] | None
-    """With NSP: 1 where the second part is from another document, 0 where it follows, -1 for a row with one part."""
+    """With NSP: 1 where the second part is from another document, 0 where it follows, -1 where there is no second part or no stranger."""
     documents: NDArray[np.int32] | None
     """If documents are kept apart: where each document's part of a row begins in the inputs, and the end."""
 

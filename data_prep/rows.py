@@ -1,8 +1,9 @@
 """Rows out of their blocks: special tokens around them, sentence tasks drawn, and a mark for every token; straight from the mapped files.
 
 Every row is [CLS] text [SEP], or [CLS] first [SEP] second [SEP] if it has two parts. Sentence tasks are drawn from the row's key: SOP
-swaps the parts of half of the rows, NSP gives half of them a second part from another document of the same block, cut to the length
-that is left. In a block that lies wholly inside one document there is none, and every row keeps its own.
+swaps the parts of half of the rows, NSP gives half of them the second part of a row of another document, as long as their own or nearly:
+lengths, which say nothing about the text, must not tell the label. Strangers are from the same block; a row that finds none there, as in a
+block that lies wholly inside one document, keeps its own part and does not count.
 """
 
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Rows:
     segments: NDArray[np.uint8]
     """0 in the first part, 1 in the second."""
     labels: NDArray[np.int8]
-    """Of the sentence task: 1 where the parts were swapped or the second is a stranger, 0 where not, -1 for a row with one part."""
+    """Of the sentence task: 1 where the parts were swapped or the second is a stranger, 0 where not, -1 where neither can be."""
     documents: NDArray[np.int32] | None
     """If asked for: where each document's part of a row begins, and the end."""
 
@@ -91,17 +92,31 @@ def _values(address, size, kind):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _stranger_of(row, offsets, documents, bits):  # type: ignore[no-untyped-def]
-    """A row of another document in the same block; -1 if there is none. Documents' rows follow each other."""
+def _stranger_of(row, offsets, splits, documents, budget, bits):  # type: ignore[no-untyped-def]
+    """A row of another document in the same block whose second part fits behind this one's first; -1 if there is none.
+
+    The first from a random place on whose second part is as long as this one's within a sixteenth, by as much longer as shorter; if there
+    is none, the nearest in length. Documents' rows follow each other.
+    """
     document = np.searchsorted(documents, offsets[row], side="right")
     begin = np.uint32(0) if document == 0 else documents[document - 1]
     first = np.searchsorted(offsets, begin)
     behind = np.searchsorted(offsets, documents[document]) if document < len(documents) else len(offsets) - 1
     others = len(offsets) - 1 - (behind - first)
-    if others <= 0:
-        return -1
-    other = below(others, bits)
-    return other if other < first else other + behind - first
+    own = np.int64(offsets[row + 1]) - np.int64(offsets[row]) - np.int64(splits[row])
+    room = budget - np.int64(splits[row])
+    near = min(own // 16, room - own)
+    found, nearest = -1, room
+    start = below(others, bits)
+    for i in range(others):
+        other = start + i if start + i < others else start + i - others
+        other = other if other < first else other + behind - first
+        length = np.int64(offsets[other + 1]) - np.int64(offsets[other]) - np.int64(splits[other])
+        if splits[other] and 0 < length <= room and abs(length - own) < nearest:
+            found, nearest = other, abs(length - own)
+            if nearest <= near:
+                break
+    return found
 
 
 @numba.njit(cache=True, nogil=True)
@@ -119,19 +134,17 @@ def _plan(addresses, sizes, rows, keys, task, budget):  # type: ignore[no-untype
         parts[i, 0], parts[i, 1], parts[i, 2], parts[i, 3] = begin, begin + split, begin + split, end
         if task == 0:
             continue
-        labels[i] = 0
-        if number(keys[i], _TASK_DRAWS) >> np.uint64(63) == 0:
-            continue
-        if task == 1:
+        other = 0
+        if task == 2:
+            documents = _values(addresses[i, _DOCUMENTS], sizes[i, _DOCUMENTS], np.uint32)
+            other = _stranger_of(rows[i], offsets, splits, documents, budget, number(keys[i], _TASK_DRAWS + 1))
+            if other < 0:
+                continue
+        labels[i] = number(keys[i], _TASK_DRAWS) >> np.uint64(63)
+        if labels[i] and task == 1:
             parts[i, 0], parts[i, 1], parts[i, 2], parts[i, 3] = begin + split, end, begin, begin + split
-            labels[i] = 1
-            continue
-        documents = _values(addresses[i, _DOCUMENTS], sizes[i, _DOCUMENTS], np.uint32)
-        other = _stranger_of(rows[i], offsets, documents, number(keys[i], _TASK_DRAWS + 1))
-        if other >= 0 and split < budget:
-            parts[i, 2] = np.int64(offsets[other]) + np.int64(splits[other])
-            parts[i, 3] = min(np.int64(offsets[other + 1]), parts[i, 2] + budget - split)
-            labels[i] = 1
+        elif labels[i]:
+            parts[i, 2], parts[i, 3] = np.int64(offsets[other]) + np.int64(splits[other]), np.int64(offsets[other + 1])
     return parts, labels
 
 

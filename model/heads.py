@@ -95,6 +95,6 @@ class PretrainingModel(nn.Module):
 
 
 def sentence_loss(scores: Tensor, labels: Tensor) -> Loss:
-    """Scores (rows, 2) against labels (rows,). Rows with one part, labelled -1, do not count."""
+    """Scores (rows, 2) against labels (rows,). Rows that the task has no question about, labelled -1, do not count."""
     loss = functional.cross_entropy(scores, labels.to(torch.int64), ignore_index=-1, reduction="sum")
     return Loss(sum=loss, counted=int((labels >= 0).sum()))

@@ -160,12 +160,12 @@ def test_nsp_takes_half_of_the_second_parts_from_other_documents(shards: Path) -
             labels[label] += 1
             text, split = text_of[batch.row_ids[row]]
             tokens = whole[batch.offsets[row] : batch.offsets[row + 1]].tolist()
-            if label == -1:
-                assert split == 0
+            if split == 0:
+                assert label == -1
                 continue
             second = tokens[split + 2 : -1]
             assert tokens[1 : split + 1] == text[:split] and second
-            if label == 0:
+            if label <= 0:
                 assert second == text[split:]
             else:
                 sources = {document_of[i] for i, (other, at) in enumerate(text_of) if other[at : at + len(second)] == second}
@@ -329,6 +329,18 @@ def test_micro_batches_and_the_padded_form_hold_the_same_rows(shards: Path) -> N
     assert tensors["inputs"].tolist() == batch.inputs.tolist() and "stranger" not in tensors
 
 
+def test_lengths_do_not_tell_strangers(tmp_path: Path, bpe_file: Path) -> None:
+    loader = loader_of(make_set(tmp_path / "wide", bpe_file, DOCUMENTS, block_rows=512), sentence_task="nsp")
+    batch = loader.batch(0, loader.orders[0].rows // BATCH * BATCH)
+    assert batch.stranger is not None
+    first, second = (np.add.reduceat(batch.segments == part, batch.offsets[:-1]) for part in (0, 1))
+    for lengths in (second, first + second, first - second):
+        follows, stranger = (np.sort(lengths[batch.stranger == label]) for label in (0, 1))
+        assert min(len(follows), len(stranger)) > 300
+        shares = [np.searchsorted(of_label, lengths, side="right") / len(of_label) for of_label in (follows, stranger)]
+        assert np.abs(shares[0] - shares[1]).max() < 1.63 * np.sqrt(1 / len(follows) + 1 / len(stranger)), "Kolmogorov and Smirnov, 1%"
+
+
 def test_a_document_longer_than_a_block_is_read_and_keeps_its_own_parts_with_nsp(tmp_path: Path, bpe_file: Path) -> None:
     texts = [" ".join(DOCUMENTS[:150]), *DOCUMENTS[150:200]]
     shards = make_set(tmp_path / "long", bpe_file, texts)
@@ -342,7 +354,7 @@ def test_a_document_longer_than_a_block_is_read_and_keeps_its_own_parts_with_nsp
     batch = loader.batch(0, loader.orders[0].rows)
     assert len(batch) == loader.orders[0].rows and batch.stranger is not None
     in_long = np.isin(np.searchsorted(loader.sets[0].first_rows, batch.row_ids, side="right") - 1, np.flatnonzero(inside))
-    assert set(batch.stranger[in_long].tolist()) <= {-1, 0} and 1 in batch.stranger[~in_long]
+    assert set(batch.stranger[in_long].tolist()) == {-1} and {0, 1} <= set(batch.stranger[~in_long].tolist())
 
 
 def test_a_manifest_with_other_numbers_is_refused_and_nothing_is_written_elsewhere(shards: Path, tmp_path: Path) -> None:
