@@ -1,11 +1,9 @@
-"""What tiny models learn: static against dynamic masks, SOP against NSP, and the four sharing modes, each pair on the same rows.
+"""What tiny models learn: static against dynamic masks, SOP against NSP, and the four sharing modes, each on the same rows.
 
-Every run is a real `remask train` of one rank on the same corpus, with the same seed, batches, AdamW and number of steps; only the named
-setting differs. The table stands next to the direction that the papers report. A model of a million parameters on a few MB of text shows
-whether the machinery learns and whether a setting is broken; it cannot show which recipe is better at the papers' size, and differences
-below the spread of a few seeds (about 0.02 in the loss here) mean nothing.
+Every run is a real `remask train` of one rank with the same batches, AdamW and number of steps; only the named setting differs. Each is
+trained with several seeds, and the spread says which differences mean something. The tables stand next to the papers' figures.
 
-    remask bench learning --steps 2000 --json learning.json --html learning.html
+    remask bench learning --json learning.json --html learning.html
 """
 
 import json
@@ -16,25 +14,31 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remask.benchmarks.prep import english_text, first_documents
-from remask.benchmarks.record import Table, check_target, write_record
+from remask.benchmarks.learning_contests import CONTESTS, Contest, tables_of
+from remask.benchmarks.prep import english_text
+from remask.benchmarks.record import check_target, write_record
 from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import Source
+from remask.data_prep.pack import PackConfig
 from remask.launcher.cli import guard
 from remask.launcher.errors import UserError
-from remask.launcher.options import parse
+from remask.launcher.options import parse, refuse_target
 from remask.launcher.train_tokenizer import train_on
+from remask.launcher.training.telling import clock
 
 if TYPE_CHECKING:
-    from remask.data_prep.pack import PackConfig
     from remask.data_prep.tokenizer import Kind
+    from remask.model.heads import PretrainingModel
 
-_LENGTH, _VOCABULARY, _BATCH_ROWS, _SAMPLE_MB = 64, 4096, 32, 4
+_LENGTH, _VOCABULARY, _BATCH_ROWS, _SAMPLE_MB = 128, 4096, 8, 4
+_HELD_OUT_ROWS, _ASKED_ROWS = 512, 1024
 _LEAST_BETWEEN = 50
-"""Steps between evaluations, which take as long as some 30 steps."""
+"""Steps between evaluations, which take as long as some 20 steps."""
+_CLEAN = CleanConfig(validation_share=0.1)
 _KINDS: "dict[str, Kind]" = {"bert": "wordpiece", "roberta": "bpe", "albert": "unigram"}
 
 
@@ -44,107 +48,72 @@ class LearningOptions:
 
     data: Path = Path("../shared/data")
     """Folder with en.jsonl.gz; without it the documentation of the installed packages is harvested."""
-    text_mb: int = 4
-    """Text to learn from, the first of it; few enough that the masks come again: 2000 steps are some epochs of 4 MB."""
-    steps: int = 2000
+    text_mb: int = 8
+    """Text to learn from, spread over the corpus; for the masks an eighth of it, which comes again many times."""
+    steps: int = 3000
     """Of each run; some hundreds only show that the loss falls."""
+    seeds: int = 2
+    """Runs of each setting; their spread says which differences mean something."""
     jobs: int = 2
     """Runs at a time, one core each."""
     quick: bool = False
-    """60 steps, which only show that the loss falls."""
+    """60 steps and one seed, which only show that the loss falls."""
     json: Path | None = None
     """Write the figures and curves here."""
     html: Path | None = None
     """Write the curves here as a page."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contest:
-    """Runs of one family that differ in one setting."""
-
-    question: str
-    family: str
-    settings: dict[str, list[str]]
-    direction: str
-    """What the paper found, at its size."""
-
-
-CONTESTS = (
-    Contest(
-        question="masks",
-        family="roberta",
-        settings={"static": ["--masking.refresh", "never"], "dynamic": ["--masking.refresh", "epoch"]},
-        direction="Liu et al. 2019, table 1: dynamic about equal or slightly better",
-    ),
-    Contest(
-        question="sentence task",
-        family="bert",
-        settings={"nsp": ["--data.sentence-task", "nsp"], "sop": ["--data.sentence-task", "sop"]},
-        direction="Lan et al. 2019, table 5: NSP is solved by topic and teaches no order (52% on SOP); SOP is the harder task",
-    ),
-    Contest(
-        question="sharing",
-        family="albert",
-        settings={name: ["--model.sharing", name] for name in ("none", "attention", "ffn", "all")},
-        direction="Lan et al. 2019, table 4: not shared best, attention shared close to it, FFN shared and all shared behind",
-    ),
-)
-
-
 def main(args: Sequence[str]) -> int:
     options = parse(LearningOptions, args, "bench learning")
-    if options.steps < 10 or options.jobs < 1:
-        raise UserError(f"remask bench learning: --steps {options.steps} --jobs {options.jobs}: at least 10 steps and 1 job")
+    for name, least in (("steps", 10), ("text-mb", 1), ("seeds", 1), ("jobs", 1)):
+        if (given := getattr(options, name.replace("-", "_"))) < least:
+            raise UserError(f"remask bench learning: --{name} {given}: at least {least}")
     check_target("learning", options.json)
+    if options.html:
+        refuse_target("bench learning", "--html", options.html)
     if options.quick:
-        options = replace(options, steps=min(options.steps, 60))
+        options = replace(options, steps=min(options.steps, 60), seeds=1)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        runs = _train_all(options, Path(folder))
-    table = Table(
-        title="What tiny models learn",
-        columns=("question", "setting", "trained parameters", "loss at first", "validation loss", "sentence loss"),
-        rows=[_row(run) for run in runs],
-        note=f"{options.steps} steps of {_BATCH_ROWS} rows of {_LENGTH} tokens. Differences below about 0.02 mean nothing, and so does any "
-        "difference after some hundreds of steps: those only show that the loss falls, and within the first epoch static and dynamic masks "
-        "are the same. What the papers found, at their size: "
-        + "; ".join(f"{contest.question}: {contest.direction}" for contest in CONTESTS),
-    )
-    print(table)
+        runs = _train_all(options, Path(folder), began)
+    tables = tables_of(runs, f"{options.steps} steps of {_BATCH_ROWS} rows of up to {_LENGTH} tokens; seeds: {options.seeds}.")
+    print(*tables, sep="\n\n")
     if options.json:
-        write_record(options.json, "learning", args, began, [table], {"steps": options.steps, "runs": runs})
+        write_record(options.json, "learning", args, began, tables, {"steps": options.steps, "runs": runs})
     if options.html:
         _write_page(options.html, runs)
     return 0
 
 
-def _row(run: dict[str, Any]) -> list[str]:
-    losses = [run["curve"][0][1], *(run["losses"].get(name) for name in ("masked_tokens", "sentence"))]
-    return [run["question"], run["setting"], f"{run['parameters']:,}", *map(_shown, losses)]
+def _train_all(options: LearningOptions, folder: Path, began: float) -> list[dict[str, Any]]:
+    corpus = english_text(options.data, folder)
+    shards = {contest.family: _prepare(contest, corpus, options.text_mb, folder / contest.family) for contest in CONTESTS}
+    jobs = [(contest, name, seed + 1) for seed in range(options.seeds) for contest in CONTESTS for name in contest.settings]
+    ended = []
 
-
-def _train_all(options: LearningOptions, folder: Path) -> list[dict[str, Any]]:
-    corpus = first_documents(english_text(options.data, folder), options.text_mb * 10**6, folder / "first.jsonl")
-    shards = {contest.family: _prepare(contest.family, corpus, folder / contest.family) for contest in CONTESTS}
-    jobs = [(contest, name) for contest in CONTESTS for name in contest.settings]
-
-    def train(job: tuple[Contest, str]) -> dict[str, Any]:
-        contest, name = job
-        return _train(contest, name, folder / f"{contest.question}-{name}", shards[contest.family], options.steps)
+    def train(job: tuple[Contest, str, int]) -> dict[str, Any]:
+        contest, name, seed = job
+        run = _train(contest, name, seed, folder / f"{contest.family}-{name}-{seed}", shards[contest.family], options.steps)
+        ended.append(job)
+        told = f"{len(ended)} of {len(jobs)}: {contest.question}, {name}, seed {seed}: {run['loss']:.3f}"
+        print(f"{told} after {clock(time.monotonic() - began)}", file=sys.stderr, flush=True)
+        return run
 
     with ThreadPoolExecutor(options.jobs) as pool:
         return list(pool.map(train, jobs))
 
 
-def _prepare(family: str, corpus: Path, folder: Path) -> Path:
+def _prepare(contest: Contest, corpus: Path, text_mb: int, folder: Path) -> Path:
     from remask.data_prep.prep import PrepConfig, prepare
     from remask.data_prep.workers import local_workers
 
     folder.mkdir()
-    sources = (Source(name="text", paths=(str(corpus),)),)
-    vocabulary = train_on(sources, CleanConfig(), _KINDS[family], _VOCABULARY, lowercase=False, sample_mb=_SAMPLE_MB)
+    text = _spread(corpus, int(contest.text_share * text_mb * 10**6), folder / "text.jsonl")
+    sources = (Source(name="text", paths=(str(text),)),)
+    vocabulary = train_on(sources, _CLEAN, _KINDS[contest.family], _VOCABULARY, lowercase=False, sample_mb=_SAMPLE_MB)
     (folder / "tokenizer.json").write_text(vocabulary.text, encoding="utf-8")
-    settings = PrepConfig(sources=sources, tokenizer=folder / "tokenizer.json", pack=_pack(family))
+    settings = PrepConfig(sources=sources, tokenizer=folder / "tokenizer.json", pack=_pack(contest), clean=_CLEAN)
     with local_workers(2) as workers:
         outcome = prepare(settings, folder / "shards", workers, lambda *_: None)
     if outcome.manifest is None:
@@ -152,22 +121,30 @@ def _prepare(family: str, corpus: Path, folder: Path) -> Path:
     return folder / "shards"
 
 
-def _pack(family: str) -> "PackConfig":
-    from remask.data_prep.pack import PackConfig
+def _spread(corpus: Path, most_bytes: int, file: Path) -> Path:
+    """Every n-th document, so that all kinds of text are in it."""
+    every = max(1, corpus.stat().st_size // most_bytes)
+    with corpus.open("rb") as lines, file.open("wb") as out:
+        out.writelines(line for number, line in enumerate(lines) if number % every == 0)
+    return file
 
-    return PackConfig(mode="full-sentences" if family == "roberta" else "segment-pair", sequence_length=_LENGTH)
+
+def _pack(contest: Contest) -> PackConfig:
+    return PackConfig(mode="full-sentences" if contest.family == "roberta" else "segment-pair", sequence_length=_LENGTH)
 
 
-def _train(contest: Contest, name: str, run: Path, shards: Path, steps: int) -> dict[str, Any]:
-    pack = _pack(contest.family)
+def _train(contest: Contest, name: str, seed: int, run: Path, shards: Path, steps: int) -> dict[str, Any]:
+    from remask.launcher.model_folder import read_model
+
+    pack = _pack(contest)
     args = [
-        "--preset", f"{contest.family}-tiny", "--data", str(shards), "--out", str(run),
+        "--preset", f"{contest.family}-tiny", "--data", str(shards), "--out", str(run), "--seed", str(seed),
         "--data.pack.mode", pack.mode, "--data.pack.sequence-length", str(_LENGTH), "--data.pack.short-probability", "0.0",
-        "--data.batch-rows", str(_BATCH_ROWS), "--model.vocab-size", str(_VOCABULARY),
+        "--data.batch-rows", str(_BATCH_ROWS), "--data.lanes", str(_BATCH_ROWS), "--model.vocab-size", str(_VOCABULARY),
         "--optimizer.name", "adamw", "--optimizer.lr", "1e-3",
         "--schedule.steps", str(steps), "--schedule.warmup-steps", str(steps // 10), "--schedule.short-fraction", "0",
         "--engine.cpu-threads", "1", "--engine.micro-batch-tokens", str(_BATCH_ROWS * _LENGTH),
-        "--metrics.evaluate-every-steps", str(max(_LEAST_BETWEEN, steps // 10)), "--metrics.evaluate-rows", str(min(1024, 4 * steps)),
+        "--metrics.evaluate-every-steps", str(max(_LEAST_BETWEEN, steps // 10)), "--metrics.evaluate-rows", str(_HELD_OUT_ROWS),
         "--metrics.log-every-steps", str(max(1, steps // 100)), "--metrics.tensorboard", "false",
         "--checkpoint.save-every-steps", str(steps), *contest.settings[name],
     ]  # fmt: skip
@@ -175,29 +152,45 @@ def _train(contest: Contest, name: str, run: Path, shards: Path, steps: int) -> 
     if ended.returncode:
         raise RuntimeError(f"{contest.question}, {name}: {ended.stderr[-2000:]}")
     records = [json.loads(line) for line in (run / "metrics" / "rank-00000.jsonl").read_text(encoding="utf-8").splitlines()]
-    evaluations = [record for record in records if record["kind"] == "evaluation"]
-    about = json.loads((run / "checkpoints" / f"step-{steps:08d}" / "model.json").read_text(encoding="utf-8"))
+    curve = [(record["step"], record["validation/masked_tokens"]) for record in records if record["kind"] == "evaluation"]
+    stored = read_model(run)
     return {
         "question": contest.question,
         "family": contest.family,
         "setting": name,
-        "parameters": _count(about["model"]),
-        "losses": {part: evaluations[-1].get(f"validation/{part}") for part in ("masked_tokens", "sentence")},
-        "curve": [(record["step"], record["validation/masked_tokens"]) for record in evaluations],
-        "sentence_curve": [(record["step"], record.get("validation/sentence")) for record in evaluations],
+        "seed": seed,
+        "parameters": stored.config.unique_parameters,
+        "loss": curve[-1][1],
+        "curve": curve,
         "training_curve": [(record["step"], record["losses"]) for record in records if record["kind"] == "training"],
+        "right": {task: right_answers(stored.build(), shards, pack, task) for task in contest.tasks},
     }
 
 
-def _count(model: dict[str, Any]) -> int:
-    from remask.launcher.decode import decode
-    from remask.model.config import EncoderConfig
+def right_answers(model: "PretrainingModel", shards: Path, pack: PackConfig, task: Any) -> float:
+    """The share of held-out rows of a sentence task that a model gets right, whatever task it was trained on."""
+    import torch
 
-    return decode(EncoderConfig, model, lambda _: "model.json").unique_parameters
+    from remask.data_prep.blocks import Blocks
+    from remask.data_prep.data import DataConfig
+    from remask.data_prep.loader import fixed_batches, make_masker, row_maker
+    from remask.data_prep.masking import MaskingConfig
+    from remask.launcher.training.step_batch import arguments_of
 
-
-def _shown(loss: float | None) -> str:
-    return "" if loss is None else f"{loss:.4f}"
+    blocks, masking = Blocks(shards, split="validation"), MaskingConfig()
+    maker = row_maker(blocks, DataConfig(sets=(str(shards),), pack=pack, sentence_task=task), masking)
+    batches = fixed_batches(blocks, maker, make_masker(blocks, masking), 64)
+    right = asked = 0
+    with torch.inference_mode():
+        for batch in islice(batches, _ASKED_ROWS // 64):
+            given = arguments_of(batch)
+            _, scores = model.score(given["ids"], given["offsets"], given["positions"][:0], given["segments"])
+            if scores is None:
+                raise ValueError("the model has no head for a sentence task")
+            counts = given["labels"] >= 0
+            asked += int(counts.sum())
+            right += int((scores.argmax(-1) == given["labels"])[counts].sum())
+    return right / max(asked, 1)
 
 
 def _write_page(file: Path, runs: list[dict[str, Any]]) -> None:
@@ -208,7 +201,7 @@ def _write_page(file: Path, runs: list[dict[str, Any]]) -> None:
     figure = make_subplots(rows=1, cols=len(questions), subplot_titles=questions)
     for run in runs:
         steps, losses = zip(*run["curve"], strict=True)
-        line = go.Scatter(x=steps, y=losses, name=f"{run['family']}, {run['setting']}")
+        line = go.Scatter(x=steps, y=losses, name=f"{run['family']}, {run['setting']}, seed {run['seed']}")
         figure.add_trace(line, row=1, col=questions.index(run["question"]) + 1)
     figure.update_layout(title="Validation loss of masked tokens over steps")
     figure.write_html(file, include_plotlyjs=True)
