@@ -192,5 +192,5 @@ def _learning(record: Record) -> list[Part]:
 def _curve(run: Record, colour: int) -> Line:
     pairs = [{"x": point[0], "y": point[1]} for point in run["curve"] if isinstance(point, list) and len(point) == 2]
     points = [pair for pair in pairs if math.isfinite(number(pair, "x"))]
-    name = f"{run.get('family', '')} {run.get('setting', '')}".strip()
+    name = f"{run.get('family', '')} {run.get('setting', '')}".strip() + (f", seed {run['seed']}" if "seed" in run else "")
     return Line(name=name, x=[number(point, "x") for point in points], y=[number(point, "y") for point in points], colour=colour)

@@ -91,12 +91,13 @@ def test_a_curve_without_a_point_is_no_chart(tmp_path: Path) -> None:
 
 def test_learning_curves_are_drawn_by_question(tmp_path: Path) -> None:
     runs = [
-        {"question": "masks", "family": "roberta", "setting": name, "curve": [[0, 9.0], [100, loss]]}
+        {"question": "masks", "family": "roberta", "setting": name, "seed": 2, "curve": [[0, 9.0], [100, loss]]}
         for name, loss in (("static", 5.0), ("dynamic", 4.0))
     ]
     chart = parts_of(tmp_path, {"steps": 100, "runs": runs})["Validation loss by masks"]
     assert isinstance(chart, Chart)
-    assert {line.name: list(line.y) for line in chart.lines} == {"roberta static": [9.0, 5.0], "roberta dynamic": [9.0, 4.0]}
+    lines = {line.name: list(line.y) for line in chart.lines}
+    assert lines == {"roberta static, seed 2": [9.0, 5.0], "roberta dynamic, seed 2": [9.0, 4.0]}
 
 
 def test_figures_of_another_shape_are_left_to_their_tables(tmp_path: Path) -> None:
