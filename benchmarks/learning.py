@@ -11,10 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,8 @@ from remask.launcher.train_tokenizer import train_on
 from remask.launcher.training.telling import clock
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from remask.data_prep.tokenizer import Kind
     from remask.model.heads import PretrainingModel
 
@@ -38,7 +39,7 @@ _LENGTH, _VOCABULARY, _BATCH_ROWS, _SAMPLE_MB = 128, 4096, 8, 4
 _HELD_OUT_ROWS, _ASKED_ROWS = 512, 1024
 _LEAST_BETWEEN = 50
 """Steps between evaluations, which take as long as some 20 steps."""
-_CLEAN = CleanConfig(validation_share=0.1)
+_CLEAN = CleanConfig(validation_share=0.2)
 _KINDS: "dict[str, Kind]" = {"bert": "wordpiece", "roberta": "bpe", "albert": "unigram"}
 
 
@@ -49,7 +50,7 @@ class LearningOptions:
     data: Path = Path("../shared/data")
     """Folder with en.jsonl.gz; without it the documentation of the installed packages is harvested."""
     text_mb: int = 8
-    """Text to learn from, spread over the corpus; for the masks an eighth of it, which comes again many times."""
+    """Text to learn from and to be held out, spread over the corpus; for the masks a quarter of it, which comes again many times."""
     steps: int = 3000
     """Of each run; some hundreds only show that the loss falls."""
     seeds: int = 2
@@ -76,17 +77,18 @@ def main(args: Sequence[str]) -> int:
         options = replace(options, steps=min(options.steps, 60), seeds=1)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        runs = _train_all(options, Path(folder), began)
-    tables = tables_of(runs, f"{options.steps} steps of {_BATCH_ROWS} rows of up to {_LENGTH} tokens; seeds: {options.seeds}.")
+        runs, by_length = _train_all(options, Path(folder), began)
+    steps = f"{options.steps} steps of {_BATCH_ROWS} rows of up to {_LENGTH} tokens; seeds: {options.seeds}."
+    tables = tables_of(runs, by_length, steps)
     print(*tables, sep="\n\n")
     if options.json:
-        write_record(options.json, "learning", args, began, tables, {"steps": options.steps, "runs": runs})
+        write_record(options.json, "learning", args, began, tables, {"steps": options.steps, "runs": runs, "by_length": by_length})
     if options.html:
         _write_page(options.html, runs)
     return 0
 
 
-def _train_all(options: LearningOptions, folder: Path, began: float) -> list[dict[str, Any]]:
+def _train_all(options: LearningOptions, folder: Path, began: float) -> tuple[list[dict[str, Any]], dict[str, float]]:
     corpus = english_text(options.data, folder)
     shards = {contest.family: _prepare(contest, corpus, options.text_mb, folder / contest.family) for contest in CONTESTS}
     jobs = [(contest, name, seed + 1) for seed in range(options.seeds) for contest in CONTESTS for name in contest.settings]
@@ -101,7 +103,10 @@ def _train_all(options: LearningOptions, folder: Path, began: float) -> list[dic
         return run
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        return list(pool.map(train, jobs))
+        runs = list(pool.map(train, jobs))
+    asked = [(contest, task) for contest in CONTESTS for task in contest.tasks]
+    by_length = {task: right_answers(longer_first, shards[contest.family], _pack(contest), task)["share"] for contest, task in asked}
+    return runs, by_length
 
 
 def _prepare(contest: Contest, corpus: Path, text_mb: int, folder: Path) -> Path:
@@ -118,14 +123,21 @@ def _prepare(contest: Contest, corpus: Path, text_mb: int, folder: Path) -> Path
         outcome = prepare(settings, folder / "shards", workers, lambda *_: None)
     if outcome.manifest is None:
         raise RuntimeError(f"the shards failed: {outcome.failures}")
+    if not outcome.manifest.validation:
+        raise UserError(
+            f"remask bench learning: {text.stat().st_size} bytes of text have no document to hold out; give more with --text-mb"
+        )
     return folder / "shards"
 
 
 def _spread(corpus: Path, most_bytes: int, file: Path) -> Path:
-    """Every n-th document, so that all kinds of text are in it."""
-    every = max(1, corpus.stat().st_size // most_bytes)
+    """Documents from all over the corpus, so that all kinds of text are in it."""
+    share, due = min(1.0, most_bytes / corpus.stat().st_size), 0.0
     with corpus.open("rb") as lines, file.open("wb") as out:
-        out.writelines(line for number, line in enumerate(lines) if number % every == 0)
+        for line in lines:
+            due += share * len(line)
+            if out.tell() + len(line) <= due + len(line) / 2:
+                out.write(line)
     return file
 
 
@@ -134,6 +146,7 @@ def _pack(contest: Contest) -> PackConfig:
 
 
 def _train(contest: Contest, name: str, seed: int, run: Path, shards: Path, steps: int) -> dict[str, Any]:
+    from remask.data_prep.manifest import read as read_manifest
     from remask.launcher.model_folder import read_model
 
     pack = _pack(contest)
@@ -160,15 +173,35 @@ def _train(contest: Contest, name: str, seed: int, run: Path, shards: Path, step
         "setting": name,
         "seed": seed,
         "parameters": stored.config.unique_parameters,
+        "epochs": steps * _BATCH_ROWS / sum(shard.rows for shard in read_manifest(shards).train),
         "loss": curve[-1][1],
         "curve": curve,
         "training_curve": [(record["step"], record["losses"]) for record in records if record["kind"] == "training"],
-        "right": {task: right_answers(stored.build(), shards, pack, task) for task in contest.tasks},
+        "right": {task: right_answers(answers_of(stored.build()), shards, pack, task) for task in contest.tasks},
     }
 
 
-def right_answers(model: "PretrainingModel", shards: Path, pack: PackConfig, task: Any) -> float:
-    """The share of held-out rows of a sentence task that a model gets right, whatever task it was trained on."""
+def longer_first(given: "dict[str, Tensor]") -> "Tensor":
+    """Answers by lengths alone, as far as they tell anything: where the second part is longer, the parts were swapped."""
+    import torch
+
+    lengths = given["offsets"].diff()
+    second = torch.stack([part.sum() for part in given["segments"].split(lengths.tolist())])
+    return 2 * second > lengths
+
+
+def answers_of(model: "PretrainingModel") -> "Callable[[dict[str, Tensor]], Tensor]":
+    def answer(given: "dict[str, Tensor]") -> "Tensor":
+        _, scores = model.score(given["ids"], given["offsets"], given["positions"][:0], given["segments"])
+        if scores is None:
+            raise ValueError("the model has no head for a sentence task")
+        return scores.argmax(-1)
+
+    return answer
+
+
+def right_answers(answer: "Callable[[dict[str, Tensor]], Tensor]", shards: Path, pack: PackConfig, task: Any) -> dict[str, float]:
+    """How a sentence task's held-out rows are answered: the share that is right, as the mean of both labels', and the rows asked."""
     import torch
 
     from remask.data_prep.blocks import Blocks
@@ -179,18 +212,16 @@ def right_answers(model: "PretrainingModel", shards: Path, pack: PackConfig, tas
 
     blocks, masking = Blocks(shards, split="validation"), MaskingConfig()
     maker = row_maker(blocks, DataConfig(sets=(str(shards),), pack=pack, sentence_task=task), masking)
-    batches = fixed_batches(blocks, maker, make_masker(blocks, masking), 64)
-    right = asked = 0
+    right, asked = torch.zeros(2), torch.zeros(2)
     with torch.inference_mode():
-        for batch in islice(batches, _ASKED_ROWS // 64):
+        for batch in fixed_batches(blocks, maker, make_masker(blocks, masking), 64, most_rows=_ASKED_ROWS):
             given = arguments_of(batch)
-            _, scores = model.score(given["ids"], given["offsets"], given["positions"][:0], given["segments"])
-            if scores is None:
-                raise ValueError("the model has no head for a sentence task")
-            counts = given["labels"] >= 0
-            asked += int(counts.sum())
-            right += int((scores.argmax(-1) == given["labels"])[counts].sum())
-    return right / max(asked, 1)
+            answers = answer(given)
+            for label in (0, 1):
+                of_label = given["labels"] == label
+                asked[label] += of_label.sum()
+                right[label] += (answers[of_label] == label).sum()
+    return {"share": float((right / asked).mean()), "asked": int(asked.sum())}
 
 
 def _write_page(file: Path, runs: list[dict[str, Any]]) -> None:

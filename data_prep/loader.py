@@ -143,13 +143,19 @@ class Loader:
         return _make(self.sets[number], self.makers[number], self.masker, number, places)
 
 
-def fixed_batches(blocks: Blocks, maker: RowMaker, masker: Masker, batch_rows: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-    """Validation: every row once, in the order of the corpus, with masks that depend on nothing but the row and the masking config."""
+def fixed_batches(
+    blocks: Blocks, maker: RowMaker, masker: Masker, batch_rows: int, rank: int = 0, world: int = 1, most_rows: int | None = None
+) -> Iterator[Batch]:
+    """Validation: every row once, in the order of the corpus, with masks that depend on nothing but the row and the masking config.
+
+    With `most_rows` only so many, spread evenly over all.
+    """
     behind = np.cumsum(blocks.rows)
-    key = key_of(_FIXED_MASKS)
-    for start in range(0, int(behind[-1]), batch_rows):
-        stream = np.arange(start, min(start + batch_rows, int(behind[-1])), dtype=np.int64)
-        stream = stream[stream % world == rank]
+    key, total = key_of(_FIXED_MASKS), int(behind[-1])
+    count = min(total, most_rows or total)
+    chosen = np.arange(count, dtype=np.int64) * total // count
+    for start in range(0, count, batch_rows):
+        stream = chosen[start : min(start + batch_rows, count)][(rank - start) % world :: world]
         numbers = np.searchsorted(behind, stream, side="right")
         rows = stream - blocks.first_rows[numbers]
         keys, rates = np.full(len(stream), key), np.full(len(stream), masker.config.rate)

@@ -53,6 +53,8 @@ def read(folder: Path) -> Manifest:
         raw = orjson.loads(file.read_bytes())
     except FileNotFoundError:
         raise InputError(f"{folder}: no {NAME} here; give a folder that remask prep has finished") from None
+    except NotADirectoryError:
+        raise InputError(f"{folder}: is a file; give a folder that remask prep has finished") from None
     except (OSError, orjson.JSONDecodeError) as error:
         raise InputError(f"{file}: cannot be read ({error}); run remask prep again, it keeps finished shards") from error
     found = raw.get("schema") if isinstance(raw, dict) else None

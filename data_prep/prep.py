@@ -62,7 +62,8 @@ class PrepConfig:
     clean: CleanConfig = field(default_factory=CleanConfig)
     marks: MarkConfig = field(default_factory=MarkConfig)
     block_rows: int = 512
-    """Rows of one tar sample: fewer shuffle better, more read faster; from 256 on there is no difference in speed."""
+    """Rows of one tar sample: fewer shuffle better, more read faster; from 256 on there is no difference in speed. NSP finds its strangers
+    in the same block, so it wants many."""
     shard_mb: int = 512
     """MB of stored text that become one shard; a small corpus is cut finer, so that all cores have work."""
 

@@ -96,7 +96,7 @@ def _stranger_of(row, offsets, splits, documents, budget, bits):  # type: ignore
     """A row of another document in the same block whose second part fits behind this one's first; -1 if there is none.
 
     The first from a random place on whose second part is as long as this one's within a sixteenth, by as much longer as shorter; if there
-    is none, the nearest in length. Documents' rows follow each other.
+    is none, the nearest in length within a quarter. Documents' rows follow each other.
     """
     document = np.searchsorted(documents, offsets[row], side="right")
     begin = np.uint32(0) if document == 0 else documents[document - 1]
@@ -106,7 +106,7 @@ def _stranger_of(row, offsets, splits, documents, budget, bits):  # type: ignore
     own = np.int64(offsets[row + 1]) - np.int64(offsets[row]) - np.int64(splits[row])
     room = budget - np.int64(splits[row])
     near = min(own // 16, room - own)
-    found, nearest = -1, room
+    found, nearest = -1, own // 4 + 1
     start = below(others, bits)
     for i in range(others):
         other = start + i if start + i < others else start + i - others

@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from remask.launcher.decode import nearest
 from remask.launcher.errors import UserError
 
 ZeroStage = Literal[0, 1, 2, 3]
@@ -25,6 +26,14 @@ _FILLED = {
 }
 # DeepSpeed knows neither our optimizer nor that it may run on a CPU.
 _NEEDED = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+# What else a JSON may say, and how: DeepSpeed ignores a key that it does not know, and stumbles over some values.
+_ALLOWED: dict[str, tuple[Any, ...]] = {
+    "communication_data_type": ("fp32", "fp16", "bf16"),
+    "wall_clock_breakdown": (True, False),
+    "memory_breakdown": (True, False),
+    "dump_state": (True, False),
+}
+_OTHER_KEYS = ("zero_optimization", "steps_per_print", *_NEEDED)
 # These lay out the shards in ways that our optimizer and checkpoints do not follow.
 _REFUSED_LAYOUTS = ("zero_hpz_partition_size", "mics_shard_size", "zenflow")
 
@@ -115,6 +124,13 @@ def _check_own(own: dict[str, Any], engine: EngineConfig) -> None:
     for key, needed in _NEEDED.items():
         if own.get(key, needed) is not needed:
             raise UserError(f"{where}: {key} is {own[key]!r}, our optimizer needs {json.dumps(needed)}; remove it from the JSON")
+    for key, value in own.items():
+        if key not in (known := (*_ALLOWED, *_OTHER_KEYS)):
+            raise UserError(f"{where}: {key!r} is nothing that such a JSON may say here; {nearest(key, list(known))}")
+        if key in _ALLOWED and not any(value is allowed or value == allowed != 1 for allowed in _ALLOWED[key]):
+            raise UserError(f"{where}: {key} is {json.dumps(value)}; allowed: {', '.join(map(json.dumps, _ALLOWED[key]))}")
+    if type(lines := own.get("steps_per_print", 1)) is not int or lines < 1:
+        raise UserError(f"{where}: steps_per_print is {json.dumps(lines)}, it must be a number of steps from 1 on")
     zero = own["zero_optimization"]
     if zero.get("stage") != engine.zero_stage or not isinstance(zero["stage"], int):
         raise UserError(f"{where}: has stage {zero.get('stage')!r}, engine.zero_stage is {engine.zero_stage}; make them equal")

@@ -12,7 +12,7 @@ class MetricsConfig:
     evaluate_every_steps: int = 1000
     """Steps between two evaluations on held-out rows with fixed masks; there is always one at the end."""
     evaluate_rows: int = 4096
-    """Held-out rows of an evaluation, the first ones; fewer are quicker and noisier."""
+    """Held-out rows of an evaluation, spread evenly over all; fewer are quicker and noisier."""
     sentences: tuple[str, ...] = ("The [MASK] of a function is returned to its caller.", "This is the first [MASK] of the year.")
     """What is filled in at each evaluation; [MASK] stands for the word to find."""
     layer_movements: bool = False

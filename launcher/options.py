@@ -6,6 +6,7 @@ Overrides are one more layer over the preset and go through the same strict deco
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
 from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_origin, get_type_hints
 
@@ -153,6 +154,9 @@ def _run_tyro(options: Any, args: Sequence[str], verb: str, description: str, fl
     def refuse(event: tyro_errors.ParseErrorEvent) -> None:
         raise UserError(f"remask {verb}: {_explain(event, flags)} (see remask {verb} --help)")
 
+    for before, given in pairwise(("", *args)):
+        if not given or (given.startswith("--") and given.endswith("=")):
+            raise UserError(f"remask {verb}: {given or before}: an empty value was given; is a variable not set?")
     with tyro_errors.on_parse_error(refuse):
         return tyro.cli(options, prog=f"remask {verb}", description=description, args=list(args))
 

@@ -183,7 +183,8 @@ def _learning(record: Record) -> list[Part]:
     charts: list[Part] = []
     for question in dict.fromkeys(str(run.get("question", "")) for run in runs):
         own = [run for run in runs if str(run.get("question", "")) == question]
-        lines = [line for colour, run in enumerate(own) if (line := _curve(run, colour)).x]
+        settings = list(dict.fromkeys(str(run.get("setting", "")) for run in own))
+        lines = [line for run in own if (line := _curve(run, settings.index(str(run.get("setting", ""))))).x]
         title = f"Validation loss by {question}"
         charts += [Chart(title=title, x_title="step", y_title="loss of masked tokens", lines=lines)] if lines else []
     return charts

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,17 +33,17 @@ class Evaluation:
     """Of one moment of a run."""
 
     losses: dict[str, float]
-    """Mean over the held-out rows, by part."""
+    """Mean over the held-out rows, by part that they have something of."""
     rows: int
 
     @property
     def perplexity(self) -> float:
         """Of the masked tokens: among how many words the model is still choosing, on average."""
-        return math.exp(min(self.losses["masked_tokens"], 700.0))
+        return math.exp(min(self.losses.get("masked_tokens", math.nan), 700.0))
 
 
 class HeldOut:
-    """A rank's part of the first held-out rows, masked once and for all."""
+    """A rank's part of the held-out rows, spread evenly over them if there are more than asked for, masked once and for all."""
 
     def __init__(self, data: DataConfig, masking: MaskingConfig, rows: int, peers: Peers) -> None:
         self._peers = peers
@@ -55,8 +55,7 @@ class HeldOut:
             return
         place = peers.place
         maker, masker = row_maker(blocks, data, masking), make_masker(blocks, masking)
-        batches = fixed_batches(blocks, maker, masker, data.batch_rows, place.rank, place.world_size)
-        self._batches = list(_first(batches, rows))
+        self._batches = list(fixed_batches(blocks, maker, masker, data.batch_rows, place.rank, place.world_size, most_rows=rows))
 
     def evaluate(self, engine: "Engine", most_tokens: int) -> Evaluation | None:
         """Called by every rank; None where nothing is held out."""
@@ -75,7 +74,7 @@ class HeldOut:
         names = sorted(sums)
         everyone = self._peers.gather([sum(map(len, pieces)), *(value for name in names for value in sums[name])])
         totals = [sum(column) for column in zip(*everyone, strict=True)]
-        losses = {name: totals[1 + 2 * i] / max(totals[2 + 2 * i], 1) for i, name in enumerate(names)}
+        losses = {name: totals[1 + 2 * i] / totals[2 + 2 * i] for i, name in enumerate(names) if totals[2 + 2 * i]}
         return Evaluation(losses=losses, rows=int(totals[0]))
 
     def movements(self, engine: "Engine", most_tokens: int) -> list[Movement]:
@@ -86,14 +85,6 @@ class HeldOut:
         arguments = {name: values.to(engine.device) for name, values in arguments_of(piece).items()}
         with engine.evaluating():
             return measure_movements(engine.model.encoder, arguments["ids"], arguments["offsets"], arguments["segments"])
-
-
-def _first(batches: Iterator[Batch], rows: int) -> Iterator[Batch]:
-    """Of the first rows of the set, those that are this rank's: the same ones for any number of ranks."""
-    for batch in batches:
-        yield batch.rows(0, int((batch.stream < rows).sum()))
-        if len(batch) and batch.stream[-1] >= rows:
-            return
 
 
 def fill_masks(engine: "Engine", vocabulary: Vocabulary, sentences: Sequence[str]) -> dict[str, list[tuple[str, float]]]:

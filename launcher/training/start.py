@@ -11,11 +11,13 @@ from remask.data_prep.data import DataConfig
 from remask.data_prep.errors import InputError
 from remask.data_prep.files import locked
 from remask.data_prep.loader import Loader, open_loader
+from remask.data_prep.manifest import NAME as MANIFEST
 from remask.data_prep.tokenizer import Vocabulary
 from remask.data_prep.tokenizer import load as load_tokenizer
 from remask.launcher import distributed, logs
 from remask.launcher.config import RunConfig
 from remask.launcher.errors import UserError
+from remask.launcher.model_folder import CHECKPOINTS
 from remask.launcher.ranks import Place
 from remask.launcher.training import preflight, run_folder
 from remask.launcher.training.resume import find_start
@@ -37,6 +39,7 @@ _Opened = tuple[dict[bool, Loader], Vocabulary]
 
 FAILED_EXIT, LOST_PEER_EXIT, INTERRUPTED_EXIT = 1, 3, 130
 _MOST_NAMED = 4
+_FOLDERS = ("beats", CHECKPOINTS, "incidents", "metrics", "tensorboard")
 _LEAST_MEETING_SECONDS = 300.0  # machines may be slow to start, however short the timeout of their steps
 # How gloo and NCCL say that another rank is gone or silent.
 _LOST_PEER = (
@@ -228,6 +231,11 @@ def _train(trainer: "Trainer", group: _Group, out: Path) -> int:
 
 def _take(out: Path, stack: ExitStack) -> str:
     """Be the only run in the folder; what stands against it."""
+    if (out / MANIFEST).exists():
+        return f"{out}: holds shards; choose another folder with --out"
+    for name in _FOLDERS:
+        if (out / name).exists() and not (out / name).is_dir():
+            return f"{out / name}: a file is where a run keeps a folder; move it away, or choose another folder with --out"
     try:
         stack.enter_context(locked(out))
         logs.also_to(out / "train.log")

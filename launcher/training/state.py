@@ -15,9 +15,11 @@ class SinceLastLine:
     position: int = 0
     """Where the first of them began."""
     rows: int = 0
+    labelled: int = 0
+    """Rows that the sentence task had a question about."""
     losses: dict[str, float] = field(default_factory=dict)
-    left_out: int = 0
-    """Steps that the guard refused; their losses are in no mean."""
+    counted: dict[str, int] = field(default_factory=dict)
+    """Steps in those sums, by part: not the ones that the guard refused, and of the sentence task only those that had a question."""
 
 
 @dataclass(kw_only=True)

@@ -27,6 +27,21 @@ class StepBatch:
     digests: dict[int, str] | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Agreed:
+    """What all ranks know of a step before they make it."""
+
+    counts: dict[str, int]
+    """Targets and labelled rows over all ranks, which the losses are divided by."""
+    rows: int
+    tokens: int
+    pieces: int
+    """Micro-batches of the rank that has most."""
+    seconds: float
+    signal: int
+    save: bool
+
+
 def cut(batch: Batch, most_tokens: int, model: EncoderConfig, *, pin: bool = False, digests: bool = False) -> StepBatch:
     """Runs in the loader's threads."""
     labels = _labels(batch)

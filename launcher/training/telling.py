@@ -11,7 +11,7 @@ from remask.launcher.device import Device
 from remask.launcher.ranks import Place
 from remask.launcher.schedule import ScheduleConfig
 from remask.launcher.training.state import RunState, SinceLastLine
-from remask.launcher.training.step_batch import StepBatch
+from remask.launcher.training.step_batch import Agreed, StepBatch
 from remask.launcher.training.traffic import Traffic
 
 
@@ -52,28 +52,27 @@ class Window:
         self._began += time.monotonic() - began
         self._bytes += self.traffic.payload_bytes - sent
 
-    def add(
-        self, batch: StepBatch, rows: int, tokens: int, pieces: int, state: RunState, losses: dict[str, float], norm: float, rate: float
-    ) -> None:
-        """A step of so many micro-batches, which begins at the state's position; without losses if it was left out."""
+    def add(self, batch: StepBatch, agreed: Agreed, state: RunState, losses: dict[str, float], norm: float, rate: float) -> None:
+        """A step that begins at the state's position; without losses if it was left out."""
         told = state.since_last_line
         if told.steps == 0:
             told.position = state.position
         told.steps += 1
-        told.rows += rows
-        told.left_out += not losses
+        told.rows += agreed.rows
+        told.labelled += agreed.counts["sentence"]
         for name, loss in losses.items():
             told.losses[name] = told.losses.get(name, 0.0) + loss
+            told.counted[name] = told.counted.get(name, 0) + 1
         self._timed_steps += 1
-        self._timed_tokens += tokens
-        self._pieces += pieces
+        self._timed_tokens += agreed.tokens
+        self._pieces += agreed.pieces
         self._flops += batch.flops
         self._norm, self._rate = norm, rate
 
     def close(self, schedule: ScheduleConfig, state: RunState) -> tuple[dict[str, Any], str, dict[str, float]]:
         """The record, the sentence for the terminal and the scalars for TensorBoard; the next steps are counted anew."""
         seconds, told = max(time.monotonic() - self._began, 1e-9), state.since_last_line
-        losses = {name: loss / (told.steps - told.left_out) for name, loss in told.losses.items()}
+        losses = {name: loss / told.counted[name] for name, loss in told.losses.items()}
         mfu = self._flops / seconds / self.device.peak_flops if self.device.peak_flops else 0.0
         moved = {name: round(sent / max(self._timed_steps, 1)) for name, sent in (self.traffic.payload_bytes - self._bytes).items()}
         done, (since, share) = schedule.done_at(state.step, state.tokens, state.seconds), self._first_seen
@@ -83,6 +82,7 @@ class Window:
             "steps": told.steps,
             "position": told.position,
             "rows": told.rows,
+            "labelled_rows": told.labelled,
             "loss": sum(losses.values()) if losses else float("nan"),
             "losses": losses,
             "lr": self._rate,

@@ -27,7 +27,7 @@ from remask.launcher.training.records import Records
 from remask.launcher.training.run_folder import plain
 from remask.launcher.training.signals import StopRequest, name_of
 from remask.launcher.training.state import RunState
-from remask.launcher.training.step_batch import StepBatch, cut
+from remask.launcher.training.step_batch import Agreed, StepBatch, cut
 from remask.launcher.training.store import Checkpoint, Store
 from remask.launcher.training.telling import Window
 
@@ -35,25 +35,11 @@ log = logging.getLogger(__name__)
 
 _DONE = {"skip": "the step is left out", "rollback": "the run goes back", "stop": "the run ends"}
 _DROPOUT = 6  # what a key is for; the loader has those below
+_FEW_LABELLED = 0.2  # of the rows: hardly a task any more
 
 
 class TrainingError(Exception):
     """A run that cannot go on, in a sentence."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Agreed:
-    """What all ranks know of a step before they make it."""
-
-    counts: dict[str, int]
-    """Targets and labelled rows over all ranks, which the losses are divided by."""
-    rows: int
-    tokens: int
-    pieces: int
-    """Micro-batches of the rank that has most."""
-    seconds: float
-    signal: int
-    save: bool
 
 
 @dataclass(kw_only=True)
@@ -77,6 +63,7 @@ class Trainer:
     window: Window
     _setbacks: int = 0
     """Incidents without a good step in between, or rollbacks without a new checkpoint."""
+    _told_of_few_questions: bool = False
     _batches: Iterator[StepBatch] | None = None
     _saved_step: int | None = None
     _saved_at: float = field(default_factory=time.monotonic)
@@ -135,7 +122,7 @@ class Trainer:
             yield position, rows
             position += rows
 
-    def _agree(self, batch: StepBatch) -> _Agreed:
+    def _agree(self, batch: StepBatch) -> Agreed:
         minutes = self.config.checkpoint.save_every_minutes
         overdue = minutes is not None and time.monotonic() - self._saved_at > 60 * minutes
         mine = [
@@ -144,7 +131,7 @@ class Trainer:
         ]  # fmt: skip
         columns = list(zip(*self.peers.gather(mine), strict=True))
         targets, labelled, rows, tokens = (int(sum(column)) for column in columns[:4])
-        return _Agreed(
+        return Agreed(
             counts={"masked_tokens": targets, "sentence": labelled},
             rows=rows,
             tokens=tokens,
@@ -154,7 +141,7 @@ class Trainer:
             save=bool(columns[7][0]),
         )
 
-    def _step(self, batch: StepBatch, agreed: _Agreed, rate: float) -> None:
+    def _step(self, batch: StepBatch, agreed: Agreed, rate: float) -> None:
         state, world = self.state, self.peers.place.world_size
         torch.manual_seed(int(key_of(self.config.seed, _DROPOUT, state.step, self.peers.place.rank)) >> 1)
         sums: list[dict[str, torch.Tensor]] = []
@@ -166,15 +153,17 @@ class Trainer:
             sums.append({name: part.sum.detach() for name, part in losses.items()})
         losses_by_name = self._mean_losses(sums, agreed)
         total = sum(losses_by_name.values())
+        # Not every step has a question for the sentence task, but all have masked tokens, and like is compared with like.
+        judged = losses_by_name.get("masked_tokens", total) if math.isfinite(total) else total
         why: list[str] = []
 
         def may_step(norm: float) -> bool:
-            why.append(self.peers.tell(self.guard.judge(total, norm)))
+            why.append(self.peers.tell(self.guard.judge(judged, norm)))
             return not why[0]
 
         outcome = self.engine.step(rate, may_step)
         told = losses_by_name if outcome.applied else {}
-        self.window.add(batch, agreed.rows, agreed.tokens, agreed.pieces, state, told, outcome.norm, rate * self.config.optimizer.lr)
+        self.window.add(batch, agreed, state, told, outcome.norm, rate * self.config.optimizer.lr)
         if batch.digests is not None:
             self.records.write({"step": state.step + 1, "kind": "rows", "digests": batch.digests})
         # With fp16 a gradient that overflows is ordinary: DeepSpeed lowers its scale and goes on.
@@ -185,10 +174,10 @@ class Trainer:
             return
         if outcome.applied:
             self._setbacks = 0 if self.config.guard.policy != "rollback" else self._setbacks
-            self.guard.remember(total, outcome.norm)
+            self.guard.remember(judged, outcome.norm)
         self._advance(agreed)
 
-    def _advance(self, agreed: _Agreed) -> None:
+    def _advance(self, agreed: Agreed) -> None:
         state = self.state
         state.step += 1
         state.position += agreed.rows
@@ -198,14 +187,15 @@ class Trainer:
         if state.step % self.config.metrics.log_every_steps == 0:
             self._tell()
 
-    def _mean_losses(self, sums: list[dict[str, torch.Tensor]], agreed: _Agreed) -> dict[str, float]:
-        """Over the global batch, by part; the same numbers on every rank."""
+    def _mean_losses(self, sums: list[dict[str, torch.Tensor]], agreed: Agreed) -> dict[str, float]:
+        """Over the global batch, by part that it has something of; the same numbers on every rank."""
         names = sorted(sums[0])
         mine = torch.stack([torch.stack([piece[name].double() for piece in sums]).sum() for name in names]).tolist()
         columns = zip(*self.peers.gather(mine), strict=True)
-        return {name: sum(column) / max(agreed.counts[name], 1) for name, column in zip(names, columns, strict=True)}
+        means = {name: sum(column) / max(agreed.counts[name], 1) for name, column in zip(names, columns, strict=True)}
+        return {name: mean for name, mean in means.items() if agreed.counts[name] or not math.isfinite(mean)}
 
-    def _meet_incident(self, why: str, batch: StepBatch, agreed: _Agreed, facts: dict[str, Any], means: list[float]) -> None:
+    def _meet_incident(self, why: str, batch: StepBatch, agreed: Agreed, facts: dict[str, Any], means: list[float]) -> None:
         policy, state = self.config.guard.policy, self.state
         self._setbacks += 1
         checkpoint = self.store.choose(lambda _: "") if policy == "rollback" else None
@@ -237,10 +227,21 @@ class Trainer:
 
     def _tell(self) -> None:
         record, sentence, scalars = self.window.close(self.config.schedule, self.state)
+        if self.config.data.sentence_task != "none" and record["labelled_rows"] < _FEW_LABELLED * record["rows"]:
+            self._tell_of_few_questions(record["labelled_rows"], record["rows"])
         self.records.write(record)
         self.records.plot(self.state.step, scalars)
         done = self.config.schedule.done_at(self.state.step, self.state.tokens, self.state.seconds)
         self.records.show(sentence, done)
+
+    def _tell_of_few_questions(self, labelled: int, rows: int) -> None:
+        if not self._told_of_few_questions:
+            log.warning(
+                "step %d: %s has a question about %d of the last %d rows only; it needs rows of two sentences, and nsp also other "
+                "documents in the same block of rows: make longer rows or blocks with remask prep, or set data.sentence_task to none",
+                self.state.step, self.config.data.sentence_task, labelled, rows,
+            )  # fmt: skip
+        self._told_of_few_questions = True
 
     def _evaluate(self) -> None:
         if self.state.evaluated_step == self.state.step:
