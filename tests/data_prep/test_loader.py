@@ -4,7 +4,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +168,8 @@ def test_nsp_takes_half_of_the_second_parts_from_other_documents(shards: Path) -
             if label <= 0:
                 assert second == text[split:]
             else:
-                sources = {document_of[i] for i, (other, at) in enumerate(text_of) if other[at : at + len(second)] == second}
-                assert sources - {document_of[batch.row_ids[row]]}, "it stands in another document"
+                sources = {document_of[i] for i, (other, at) in enumerate(text_of) if at and other[at:] == second}
+                assert sources - {document_of[batch.row_ids[row]]}, "it is the second part of a row of another document"
     assert labels[1] > 100 and abs(labels[0] - labels[1]) < 5 * np.sqrt(labels[0] + labels[1])
 
 
@@ -215,7 +215,16 @@ def test_validation_rows_have_fixed_masks(shards: Path) -> None:
             for batch in fixed_batches(blocks, row_maker(blocks, data, masking), make_masker(blocks, masking), 8, rank, world):
                 digests.update(batch.digests())
         found.append(digests)
-    assert found[0] == found[1] and sorted(found[0]) == list(range(int(blocks.rows.sum()))) and len(found[0]) > 1
+    total = int(blocks.rows.sum())
+    assert found[0] == found[1] and sorted(found[0]) == list(range(total)) and total > 3
+    for world in (1, 3):
+        some: dict[int, str] = {}
+        for rank in range(world):
+            maker, masker = row_maker(blocks, data, masking), make_masker(blocks, masking)
+            for batch in fixed_batches(blocks, maker, masker, 2, rank, world, most_rows=3):
+                some.update(batch.digests())
+        assert sorted(some) == [0, total // 3, 2 * total // 3], "from all over the set"
+        assert some.items() <= found[0].items()
 
 
 def damaged_copy(shards: Path, tmp_path: Path, name: str = "set") -> tuple[Path, manifest.Block]:
@@ -329,8 +338,9 @@ def test_micro_batches_and_the_padded_form_hold_the_same_rows(shards: Path) -> N
     assert tensors["inputs"].tolist() == batch.inputs.tolist() and "stranger" not in tensors
 
 
-def test_lengths_do_not_tell_strangers(tmp_path: Path, bpe_file: Path) -> None:
-    loader = loader_of(make_set(tmp_path / "wide", bpe_file, DOCUMENTS, block_rows=512), sentence_task="nsp")
+@pytest.mark.parametrize("block_rows", [64, 512])
+def test_lengths_do_not_tell_strangers(block_rows: int, tmp_path: Path, bpe_file: Path) -> None:
+    loader = loader_of(make_set(tmp_path / "wide", bpe_file, DOCUMENTS, block_rows=block_rows), sentence_task="nsp")
     batch = loader.batch(0, loader.orders[0].rows // BATCH * BATCH)
     assert batch.stranger is not None
     first, second = (np.add.reduceat(batch.segments == part, batch.offsets[:-1]) for part in (0, 1))
@@ -339,6 +349,22 @@ def test_lengths_do_not_tell_strangers(tmp_path: Path, bpe_file: Path) -> None:
         assert min(len(follows), len(stranger)) > 300
         shares = [np.searchsorted(of_label, lengths, side="right") / len(of_label) for of_label in (follows, stranger)]
         assert np.abs(shares[0] - shares[1]).max() < 1.63 * np.sqrt(1 / len(follows) + 1 / len(stranger)), "Kolmogorov and Smirnov, 1%"
+
+
+def test_strangers_are_other_ones_in_other_epochs(tmp_path: Path, bpe_file: Path) -> None:
+    loader = loader_of(make_set(tmp_path / "wide", bpe_file, DOCUMENTS[:600], block_rows=512), sentence_task="nsp")
+    found: list[dict[int, tuple[int, ...]]] = []
+    for epoch in range(2):
+        rows = loader.orders[0].rows // BATCH * BATCH
+        batch = loader.batch(epoch * loader.orders[0].rows // BATCH * BATCH, rows)
+        assert batch.stranger is not None
+        whole = batch.inputs.copy()
+        whole[batch.positions] = batch.targets
+        seconds = [whole[begin:end][batch.segments[begin:end] == 1] for begin, end in pairwise(batch.offsets)]
+        mine = np.flatnonzero((batch.stranger == 1) & (batch.epochs == epoch))
+        found.append({int(batch.row_ids[row]): tuple(seconds[row].tolist()) for row in mine})
+    both = found[0].keys() & found[1].keys()
+    assert len(both) > 100 and sum(found[0][row] != found[1][row] for row in both) > 0.8 * len(both)
 
 
 def test_a_document_longer_than_a_block_is_read_and_keeps_its_own_parts_with_nsp(tmp_path: Path, bpe_file: Path) -> None:

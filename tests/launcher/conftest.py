@@ -47,12 +47,12 @@ def short_shards(corpus: Path) -> Path:
     return prepared(corpus, 16)
 
 
-def prepared(corpus: Path, length: int) -> Path:
+def prepared(corpus: Path, length: int, validation_share: float = 0.05) -> Path:
     settings = PrepConfig(
         sources=(Source(name="documents", paths=(str(corpus / "corpus.jsonl"),)),),
         tokenizer=corpus / "tokenizer.json",
         pack=PackConfig(mode="segment-pair", sequence_length=length, short_probability=0.1),
-        clean=CleanConfig(validation_share=0.05),
+        clean=CleanConfig(validation_share=validation_share),
     )
     with local_workers(1) as workers:
         outcome = prepare(settings, corpus / f"shards-{length}", workers, lambda *_: None)

@@ -35,6 +35,12 @@ def test_the_launcher_fills_batch_precision_and_clipping() -> None:
         ({"zero_optimization": {"stage": 3, "offload_optimizer": None}}, "offload_optimizer to None"),
         ({"zero_optimization": {"stage": 3, "reduce_bucket_size": "big"}}, "zero_optimization.reduce_bucket_size: 'big' was given"),
         ({"torch_autocast": {"enabled": True}}, "sets torch_autocast, which the run's config says (engine.precision)"),
+        ({"communication_data_type": "bogus"}, 'communication_data_type is "bogus"; allowed: "fp32", "fp16", "bf16"'),
+        ({"wall_clock_breakdown": 1}, "wall_clock_breakdown is 1; allowed: true, false"),
+        ({"steps_per_print": "often"}, 'steps_per_print is "often", it must be a number of steps'),
+        ({"steps_per_print": True}, "steps_per_print is true"),
+        ({"comms_logger": 3}, "'comms_logger' is nothing that such a JSON may say here"),
+        ({"zero_optimisation": {}}, "did you mean zero_optimization?"),
         ({"zero_allow_untested_optimizer": False}, "zero_allow_untested_optimizer is False, our optimizer needs true"),
     ],
 )

@@ -36,6 +36,12 @@ def test_a_list_that_is_given_several_times_holds_all_values(args: list[str], si
     assert parse_with_config(Listed, args, "some", preset="bert-tiny")[0].some_sizes == sizes
 
 
+@pytest.mark.parametrize(("args", "named"), [(["--name", ""], "--name"), (["--name="], "--name="), (["--some-sizes", "1", "", "2"], "1")])
+def test_an_empty_value_is_refused_for_it_is_a_variable_that_is_not_set(args: list[str], named: str) -> None:
+    with pytest.raises(UserError, match=f"remask listed: {named}: an empty value was given; is a variable not set"):
+        parse(Listed, args, "listed")
+
+
 def test_lists_of_train_and_submit_hold_all_values() -> None:
     options = parse(TrainOptions, ["--out", "run", "--data", "a", "--data", "b"], "train")
     assert options.data == (Path("a"), Path("b"))

@@ -196,6 +196,13 @@ def test_a_folder_that_cannot_be_used_ends_every_rank(recipe: str, shards: Path,
     (tmp_path / "file").touch()
     codes, said = wait(start(2, *run_args(recipe, shards, tmp_path / "file")), 60)
     assert codes == [2, 2] and "Traceback" not in said and said.count("file: cannot be written") == 2
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics").touch()
+    before = sorted(path.name for path in shards.iterdir())
+    for folder, why in ((tmp_path / "run", "metrics: a file is where a run keeps a folder"), (shards, "holds shards; choose another")):
+        codes, said = wait(start(1, *run_args(recipe, shards, folder)), 60)
+        assert codes == [2] and "Traceback" not in said and why in said
+    assert sorted(path.name for path in shards.iterdir()) == before
 
 
 def test_a_rank_that_waits_for_the_others_can_be_ended(recipe: str, shards: Path, tmp_path: Path) -> None:

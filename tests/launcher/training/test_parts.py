@@ -2,19 +2,25 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from remask.launcher.communication import weights_of
 from remask.launcher.config import load
+from remask.launcher.device import Device
 from remask.launcher.ranks import Place
 from remask.launcher.training.memory import _bytes_kept, estimate_memory, measure_activations
 from remask.launcher.training.records import Records
 from remask.launcher.training.run_folder import differences, plain
 from remask.launcher.training.state import RunState
+from remask.launcher.training.step_batch import Agreed
+from remask.launcher.training.telling import Window
 from remask.launcher.training.traffic import Traffic
 from remask.model.heads import PretrainingModel
+
+DEVICE = Device(kind="cpu", name="a CPU", count=1, peak_flops=1e9, peak_precision="fp32", peak_source="made up")
 
 
 def test_records_of_steps_that_are_made_again_are_removed(tmp_path: Path) -> None:
@@ -36,6 +42,22 @@ def test_state_survives_json() -> None:
     state = RunState(step=7, position=99, losses=[1.5, 0.1 + 0.2], done_when_warm=0.1)
     state.since_last_line.losses["masked_tokens"] = 1 / 3
     assert RunState.from_json(json.loads(json.dumps(state.to_json()))) == state
+
+
+def test_a_step_without_a_question_is_in_no_mean_of_the_sentence_task() -> None:
+    window = Window(place=Place(rank=0, world_size=1), device=DEVICE, traffic=Traffic())
+    state, schedule = RunState(), load("bert-tiny").schedule
+    for step, losses in enumerate(({"masked_tokens": 4.0}, {"masked_tokens": 2.0, "sentence": 0.7}, {})):
+        agreed = Agreed(
+            counts={"masked_tokens": 9, "sentence": 3 * (step == 1)}, rows=8, tokens=99, pieces=1, seconds=1.0, signal=0, save=False
+        )
+        window.add(SimpleNamespace(flops=5), agreed, state, losses, 1.0, 1e-3)  # type: ignore[arg-type]
+    record, sentence, scalars = window.close(schedule, state)
+    assert record["losses"] == {"masked_tokens": 3.0, "sentence": 0.7} and record["loss"] == pytest.approx(3.7)
+    assert (record["steps"], record["rows"], record["labelled_rows"]) == (3, 24, 3)
+    assert "sentence 0.7000" in sentence and scalars["train/sentence"] == 0.7
+    window.add(SimpleNamespace(flops=5), agreed, state, {"masked_tokens": 2.0}, 1.0, 1e-3)  # type: ignore[arg-type]
+    assert window.close(schedule, state)[0]["losses"] == {"masked_tokens": 2.0}
 
 
 def test_another_run_is_told_by_what_it_computes() -> None:
