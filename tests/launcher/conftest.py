@@ -47,6 +47,15 @@ def short_shards(corpus: Path) -> Path:
     return prepared(corpus, 16)
 
 
+@pytest.fixture(scope="session")
+def one_document(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of a document that is longer than a block, and nothing held out."""
+    folder = tmp_path_factory.mktemp("one")
+    (folder / "corpus.jsonl").write_text(json.dumps({"text": " ".join(DOCUMENTS[:60])}) + "\n")
+    (folder / "tokenizer.json").write_text((corpus / "tokenizer.json").read_text())
+    return prepared(folder, 32, validation_share=0.0)
+
+
 def prepared(corpus: Path, length: int, validation_share: float = 0.05) -> Path:
     settings = PrepConfig(
         sources=(Source(name="documents", paths=(str(corpus / "corpus.jsonl"),)),),

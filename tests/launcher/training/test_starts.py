@@ -6,9 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launcher.conftest import prepared
 from launcher.training.ranks import Rank, records, run_args, start, train, wait, wait_until
-from sample_corpus import DOCUMENTS
 
 from remask.launcher.config import load
 from remask.launcher.distributed import free_port
@@ -50,10 +48,8 @@ def test_a_branch_with_a_longer_budget_follows_that_budget(recipe: str, shards: 
 
 
 @pytest.mark.dist
-def test_a_sentence_task_without_questions_is_told_and_has_no_loss(recipe: str, corpus: Path, tmp_path: Path) -> None:
-    (tmp_path / "corpus.jsonl").write_text(json.dumps({"text": " ".join(DOCUMENTS[:60])}) + "\n")
-    (tmp_path / "tokenizer.json").write_text((corpus / "tokenizer.json").read_text())
-    args = run_args(recipe, prepared(tmp_path, 32, validation_share=0.0), tmp_path / "run", "--schedule.steps", "6")
+def test_a_sentence_task_without_questions_is_told_and_has_no_loss(recipe: str, one_document: Path, tmp_path: Path) -> None:
+    args = run_args(recipe, one_document, tmp_path / "run", "--schedule.steps", "6")
     said = train(1, *args, "--data.sentence-task", "nsp", "--schedule.warmup-steps", "2")
     assert said.count("nsp has a question about 0 of the last 24 rows only") == 1
     told = records(tmp_path / "run", "training")
