@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-_TARGETS = ("--json", "--out", "--page")
+_TARGETS = ("--json", "--html", "--out", "--page")
 INTRODUCTION = """\
 # Benchmarks
 

@@ -54,6 +54,7 @@ def test_a_section_has_origin_and_tables(record: dict[str, Any]) -> None:
 def test_where_the_json_went_is_not_told() -> None:
     assert command_of({"command": "remask bench step --json 'a b.json' --quick"}) == "remask bench step --quick"
     assert command_of({"command": "remask bench step --json=x --quick"}) == "remask bench step --quick"
+    assert command_of({"command": "remask bench learning --html x.html --steps 9"}) == "remask bench learning --steps 9"
 
 
 def test_a_page_keeps_what_stands_outside_of_its_markers(record: dict[str, Any]) -> None:
