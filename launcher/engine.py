@@ -127,8 +127,9 @@ def _check_own(own: dict[str, Any], engine: EngineConfig) -> None:
     for key, value in own.items():
         if key not in (known := (*_ALLOWED, *_OTHER_KEYS)):
             raise UserError(f"{where}: {key!r} is nothing that such a JSON may say here; {nearest(key, list(known))}")
-        if key in _ALLOWED and not any(value is allowed or value == allowed != 1 for allowed in _ALLOWED[key]):
-            raise UserError(f"{where}: {key} is {json.dumps(value)}; allowed: {', '.join(map(json.dumps, _ALLOWED[key]))}")
+        allowed = [json.dumps(one) for one in _ALLOWED.get(key, (value,))]
+        if json.dumps(value) not in allowed:
+            raise UserError(f"{where}: {key} is {json.dumps(value)}; allowed: {', '.join(allowed)}")
     if type(lines := own.get("steps_per_print", 1)) is not int or lines < 1:
         raise UserError(f"{where}: steps_per_print is {json.dumps(lines)}, it must be a number of steps from 1 on")
     zero = own["zero_optimization"]
