@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,13 +30,10 @@ from remask.launcher.train_tokenizer import train_on
 from remask.launcher.training.telling import clock
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from remask.data_prep.tokenizer import Kind
-    from remask.model.heads import PretrainingModel
 
 _LENGTH, _VOCABULARY, _BATCH_ROWS, _SAMPLE_MB = 128, 4096, 8, 4
-_HELD_OUT_ROWS, _ASKED_ROWS = 512, 1024
+_HELD_OUT_ROWS = 512
 _LEAST_BETWEEN = 50
 """Steps between evaluations, which take as long as some 20 steps."""
 _CLEAN = CleanConfig(validation_share=0.2)
@@ -89,6 +86,8 @@ def main(args: Sequence[str]) -> int:
 
 
 def _train_all(options: LearningOptions, folder: Path, began: float) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    from remask.benchmarks.learning_answers import longer_first, right_answers
+
     corpus = english_text(options.data, folder)
     shards = {contest.family: _prepare(contest, corpus, options.text_mb, folder / contest.family) for contest in CONTESTS}
     jobs = [(contest, name, seed + 1) for seed in range(options.seeds) for contest in CONTESTS for name in contest.settings]
@@ -146,6 +145,7 @@ def _pack(contest: Contest) -> PackConfig:
 
 
 def _train(contest: Contest, name: str, seed: int, run: Path, shards: Path, steps: int) -> dict[str, Any]:
+    from remask.benchmarks.learning_answers import answers_of, right_answers
     from remask.data_prep.manifest import read as read_manifest
     from remask.launcher.model_folder import read_model
 
@@ -179,49 +179,6 @@ def _train(contest: Contest, name: str, seed: int, run: Path, shards: Path, step
         "training_curve": [(record["step"], record["losses"]) for record in records if record["kind"] == "training"],
         "right": {task: right_answers(answers_of(stored.build()), shards, pack, task) for task in contest.tasks},
     }
-
-
-def longer_first(given: "dict[str, Tensor]") -> "Tensor":
-    """Answers by lengths alone, as far as they tell anything: where the second part is longer, the parts were swapped."""
-    import torch
-
-    lengths = given["offsets"].diff()
-    second = torch.stack([part.sum() for part in given["segments"].split(lengths.tolist())])
-    return 2 * second > lengths
-
-
-def answers_of(model: "PretrainingModel") -> "Callable[[dict[str, Tensor]], Tensor]":
-    def answer(given: "dict[str, Tensor]") -> "Tensor":
-        _, scores = model.score(given["ids"], given["offsets"], given["positions"][:0], given["segments"])
-        if scores is None:
-            raise ValueError("the model has no head for a sentence task")
-        return scores.argmax(-1)
-
-    return answer
-
-
-def right_answers(answer: "Callable[[dict[str, Tensor]], Tensor]", shards: Path, pack: PackConfig, task: Any) -> dict[str, float]:
-    """How a sentence task's held-out rows are answered: the share that is right, as the mean of both labels', and the rows asked."""
-    import torch
-
-    from remask.data_prep.blocks import Blocks
-    from remask.data_prep.data import DataConfig
-    from remask.data_prep.loader import fixed_batches, make_masker, row_maker
-    from remask.data_prep.masking import MaskingConfig
-    from remask.launcher.training.step_batch import arguments_of
-
-    blocks, masking = Blocks(shards, split="validation"), MaskingConfig()
-    maker = row_maker(blocks, DataConfig(sets=(str(shards),), pack=pack, sentence_task=task), masking)
-    right, asked = torch.zeros(2), torch.zeros(2)
-    with torch.inference_mode():
-        for batch in fixed_batches(blocks, maker, make_masker(blocks, masking), 64, most_rows=_ASKED_ROWS):
-            given = arguments_of(batch)
-            answers = answer(given)
-            for label in (0, 1):
-                of_label = given["labels"] == label
-                asked[label] += of_label.sum()
-                right[label] += (answers[of_label] == label).sum()
-    return {"share": float((right / asked).mean()), "asked": int(asked.sum())}
 
 
 def _write_page(file: Path, runs: list[dict[str, Any]]) -> None:

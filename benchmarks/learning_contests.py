@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remask.benchmarks.record import Table
+
+if TYPE_CHECKING:
+    from remask.data_prep.rows import SentenceTask
 
 Run = Mapping[str, Any]
 _STUDENT = {2: 12.7, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
@@ -25,7 +28,7 @@ class Contest:
     """The paper's figure for each setting, at its size."""
     source: str
     text_share: float = 1.0
-    tasks: dict[str, dict[str, str]] = field(default_factory=dict)
+    tasks: "dict[SentenceTask, dict[str, str]]" = field(default_factory=dict)
     """Sentence tasks that every model answers, whatever it was trained on, with the paper's share of right answers for each setting."""
 
 

@@ -11,6 +11,7 @@ import torch
 from sample_corpus import DOCUMENTS, trained
 
 from remask.benchmarks import learning, learning_contests
+from remask.benchmarks.learning_answers import answers_of, longer_first, right_answers
 from remask.benchmarks.learning_contests import CONTESTS, tables_of, verdict
 from remask.data_prep.clean import CleanConfig
 from remask.data_prep.corpus import Source
@@ -79,16 +80,16 @@ def test_answers_are_counted_label_by_label(tmp_path: Path) -> None:
         return (given["labels"] == 1) | (given["offsets"].diff() % 2 == 1)
 
     for task in ("nsp", "sop"):
-        counted = learning.right_answers(never, tmp_path / "shards", pack, task)
+        counted = right_answers(never, tmp_path / "shards", pack, task)
         assert counted["share"] == 0.5 and 300 < counted["asked"] <= 1024
-        assert 0.7 < learning.right_answers(mostly, tmp_path / "shards", pack, task)["share"] < 0.8
+        assert 0.7 < right_answers(mostly, tmp_path / "shards", pack, task)["share"] < 0.8
     model = PretrainingModel(load("bert-tiny", {"model": {"vocab_size": 600}}).model, sentence_task=True).eval()
-    assert 0.4 < learning.right_answers(learning.answers_of(model), tmp_path / "shards", pack, "sop")["share"] < 0.6
+    assert 0.4 < right_answers(answers_of(model), tmp_path / "shards", pack, "sop")["share"] < 0.6
 
 
 def test_the_longer_part_stands_first_by_the_rule() -> None:
     segments = torch.tensor([0, 0, 0, 1, 1, 0, 1, 1, 1])
-    assert learning.longer_first({"offsets": torch.tensor([0, 5, 9]), "segments": segments}).tolist() == [False, True]
+    assert longer_first({"offsets": torch.tensor([0, 5, 9]), "segments": segments}).tolist() == [False, True]
 
 
 def test_text_is_taken_from_all_over_the_corpus(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""A small corpus with everything in it, and tokenizers of each kind trained on it."""
+"""A small corpus with everything in it, tokenizers of each kind trained on it, and shards of some of its documents."""
 
 import json
 from pathlib import Path
 
 import pytest
+from data_prep.loading import make_set
 from sample_corpus import DOCUMENTS, trained
 
 from remask.data_prep.tokenizer import Vocabulary
@@ -31,3 +32,13 @@ def bpe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     file.write_text(trained("bpe").text)
     return file
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory, bpe_file: Path) -> Path:
+    return make_set(tmp_path_factory.mktemp("loader") / "a", bpe_file, DOCUMENTS[:300])
+
+
+@pytest.fixture(scope="session")
+def more_shards(tmp_path_factory: pytest.TempPathFactory, bpe_file: Path) -> Path:
+    return make_set(tmp_path_factory.mktemp("loader") / "b", bpe_file, DOCUMENTS[300:400])

@@ -1,74 +1,24 @@
 """Batches are a function of the stream position: the same for any ranks, workers and restarts; every row once an epoch."""
 
-import json
-import shutil
 from collections import Counter
-from collections.abc import Callable
-from itertools import islice, pairwise, product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import webdataset
+from data_prep.loading import BATCH, LANES, PACK, digests_of, loader_of, make_set
 from sample_corpus import DOCUMENTS
 
 from remask.data_prep import manifest
 from remask.data_prep.batch import Batch, join
-from remask.data_prep.blocks import Blocks, DamageError
-from remask.data_prep.corpus import Source
+from remask.data_prep.blocks import Blocks
 from remask.data_prep.data import DataConfig
 from remask.data_prep.errors import InputError
 from remask.data_prep.loader import Loader, fixed_batches, make_masker, open_loader, row_maker
 from remask.data_prep.masking import MaskingConfig
-from remask.data_prep.pack import PackConfig, Packing
-from remask.data_prep.prep import PrepConfig, prepare
-from remask.data_prep.workers import local_workers
-
-PACK = PackConfig(mode="segment-pair", sequence_length=64)
-LANES = 48
-BATCH = 48
-
-
-def make_set(folder: Path, bpe_file: Path, texts: list[str], mode: Packing = "segment-pair", block_rows: int = 16) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "corpus.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    config = PrepConfig(
-        sources=(Source(name="test", paths=(str(folder / "corpus.jsonl"),)),),
-        tokenizer=bpe_file,
-        pack=PackConfig(mode=mode, sequence_length=64),
-        block_rows=block_rows,
-    )
-    with local_workers(1) as workers:
-        assert prepare(config, folder / "set", workers, lambda *_: None).manifest is not None
-    return folder / "set"
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory, bpe_file: Path) -> Path:
-    return make_set(tmp_path_factory.mktemp("loader") / "a", bpe_file, DOCUMENTS[:300])
-
-
-@pytest.fixture(scope="module")
-def more_shards(tmp_path_factory: pytest.TempPathFactory, bpe_file: Path) -> Path:
-    return make_set(tmp_path_factory.mktemp("loader") / "b", bpe_file, DOCUMENTS[300:400])
-
-
-def loader_of(*sets: Path, rank: int = 0, world: int = 1, seed: int = 5, masking: MaskingConfig | None = None, **options: Any) -> Loader:
-    data: dict[str, Any] = {"pack": PACK, "batch_rows": BATCH, "lanes": LANES, "window_blocks": 3, "sentence_task": "sop", **options}
-    config = DataConfig(sets=tuple(map(str, sets)), **data)
-    return open_loader(config, masking or MaskingConfig(strategy="whole-word"), seed, rank=rank, world=world)
-
-
-def digests_of(make: Callable[[int, int], Loader], world: int, positions: list[int], workers: int = 0, batches: int = 1) -> dict[int, str]:
-    """Digests by stream position of all ranks' batches, so many from each position on."""
-    found: dict[int, str] = {}
-    for rank in range(world):
-        loader = make(rank, world)
-        for position in positions:
-            for batch in islice(loader.batches(position, workers=workers), batches):
-                found.update(batch.digests())
-    return found
+from remask.data_prep.pack import PackConfig
 
 
 def test_three_epochs_are_the_same_for_any_world_size_and_workers(shards: Path) -> None:
@@ -139,40 +89,6 @@ def test_rows_are_those_of_the_shards_with_special_tokens_around_them(shards: Pa
     assert abs(labels[0] - labels[1]) < 4 * np.sqrt(labels[0] + labels[1]), "half of the pairs are swapped"
 
 
-def test_nsp_takes_half_of_the_second_parts_from_other_documents(shards: Path) -> None:
-    described = manifest.read(shards)
-    document_of, text_of = [], []
-    documents = 0
-    for block in webdataset.WebDataset([str(shards / shard.name) for shard in described.train], shardshuffle=False).decode():
-        ends = block["documents.npy"]
-        for begin, end, split in zip(block["rows.npy"][:-1], block["rows.npy"][1:], block["splits.npy"], strict=True):
-            document_of.append(documents + int(np.searchsorted(ends, begin, side="right")))
-            text_of.append((block["ids.npy"][begin:end].tolist(), int(split)))
-        documents += len(ends) + 1
-    loader = loader_of(shards, sentence_task="nsp")
-    labels = Counter[int]()
-    for batch in islice(loader.batches(workers=0), loader.orders[0].rows // BATCH):
-        assert batch.stranger is not None and batch.swapped is None and batch.longest <= 64
-        whole = batch.inputs.copy()
-        whole[batch.positions] = batch.targets
-        for row in range(len(batch)):
-            label = int(batch.stranger[row])
-            labels[label] += 1
-            text, split = text_of[batch.row_ids[row]]
-            tokens = whole[batch.offsets[row] : batch.offsets[row + 1]].tolist()
-            if split == 0:
-                assert label == -1
-                continue
-            second = tokens[split + 2 : -1]
-            assert tokens[1 : split + 1] == text[:split] and second
-            if label <= 0:
-                assert second == text[split:]
-            else:
-                sources = {document_of[i] for i, (other, at) in enumerate(text_of) if at and other[at:] == second}
-                assert sources - {document_of[batch.row_ids[row]]}, "it is the second part of a row of another document"
-    assert labels[1] > 100 and abs(labels[0] - labels[1]) < 5 * np.sqrt(labels[0] + labels[1])
-
-
 @pytest.mark.parametrize(("refresh", "same"), [("never", {0, 1, 2, 3}), ("copies", {0, 2}), ("epoch", {0})])
 def test_masks_change_when_refresh_says(shards: Path, refresh: Any, same: set[int]) -> None:
     loader = loader_of(shards, masking=MaskingConfig(refresh=refresh, copies=2), sentence_task="none")
@@ -227,82 +143,6 @@ def test_validation_rows_have_fixed_masks(shards: Path) -> None:
         assert some.items() <= found[0].items()
 
 
-def damaged_copy(shards: Path, tmp_path: Path, name: str = "set") -> tuple[Path, manifest.Block]:
-    """A copy whose fifth block has one bit turned."""
-    shutil.copytree(shards, tmp_path / name)
-    shard = manifest.read(tmp_path / name).train[0]
-    block = shard.blocks[4]
-    data = bytearray((tmp_path / name / shard.name).read_bytes())
-    data[block.offset + block.bytes // 2] ^= 1
-    (tmp_path / name / shard.name).write_bytes(data)
-    return tmp_path / name, block
-
-
-def test_a_damaged_block_stops_and_is_named_with_its_rows(shards: Path, tmp_path: Path) -> None:
-    folder, _ = damaged_copy(shards, tmp_path)
-    loader = loader_of(folder)
-    with pytest.raises(DamageError, match=r"train-00000\.tar: altered since it was written.*rows 64 to 79 cannot be read"):
-        loader.batch(0, loader.orders[0].rows)
-    (folder / "train-00000.tar").unlink()
-    with pytest.raises(DamageError, match=r"train-00000\.tar: missing; rows"):
-        loader_of(folder).batch(0)
-
-
-def test_skipping_leaves_out_the_same_rows_on_any_ranks(shards: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder, block = damaged_copy(shards, tmp_path)
-
-    def make(rank: int, world: int) -> Loader:
-        return loader_of(folder, rank=rank, world=world, damaged="skip-and-report")
-
-    rows = make(0, 1).orders[0].rows
-    count = rows // BATCH
-    whole = digests_of(lambda rank, world: loader_of(shards, rank=rank, world=world), 1, [0], batches=count)
-    found = digests_of(make, 1, [0], batches=count)
-    assert len(whole) - block.rows <= len(found) < len(whole)
-    assert found == {position: whole[position] for position in found}, "all others are as they were"
-    assert digests_of(make, 4, [0], 1, count) == found
-    loader = make(0, 1)
-    loader.batch(0, rows)
-    (damage,) = loader.sets[0].damages.values()
-    assert (damage.first_row, damage.rows) == (64, block.rows)
-    assert "rows 64 to 79 cannot be read; they are left out" in caplog.text
-
-
-def changed_manifest(shards: Path, tmp_path: Path, change: Callable[[Any], None]) -> Path:
-    shutil.copytree(shards, tmp_path / "set")
-    described = json.loads((shards / "manifest.json").read_text())
-    change(described)
-    (tmp_path / "set" / "manifest.json").write_text(json.dumps(described))
-    return tmp_path / "set"
-
-
-@pytest.mark.parametrize("name", ["../secret.tar", "/etc/secret.tar", "pipe:cat x.tar", "a/b.tar", "..", "http://x/y.tar"])
-def test_names_that_are_no_plain_files_are_refused(shards: Path, tmp_path: Path, name: str) -> None:
-    def rename(described: Any) -> None:
-        described["train"][0]["name"] = name
-
-    with pytest.raises(InputError, match="no plain file name"):
-        loader_of(changed_manifest(shards, tmp_path, rename)).batch(0, 300)
-
-
-def test_a_member_that_is_no_plain_array_is_refused(shards: Path, tmp_path: Path) -> None:
-    """A pickled object array, with the hash of the block made to match."""
-    import xxhash
-
-    shutil.copytree(shards, tmp_path / "set")
-    described = json.loads((shards / "manifest.json").read_text())
-    shard = described["train"][0]
-    data = bytearray((shards / shard["name"]).read_bytes())
-    for block in shard["blocks"]:
-        offset, _ = block["members"]["ids"]
-        data[offset : offset + 128] = bytes(data[offset : offset + 128]).replace(b"'<u2'", b"'|O' ")
-        block["hash"] = xxhash.xxh3_64_hexdigest(data[block["offset"] : block["offset"] + block["bytes"]])
-    (tmp_path / "set" / shard["name"]).write_bytes(data)
-    (tmp_path / "set" / "manifest.json").write_text(json.dumps(described))
-    with pytest.raises(InputError, match="the member ids has the header"):
-        loader_of(tmp_path / "set").batch(0)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -338,80 +178,6 @@ def test_micro_batches_and_the_padded_form_hold_the_same_rows(shards: Path) -> N
     assert tensors["inputs"].tolist() == batch.inputs.tolist() and "stranger" not in tensors
 
 
-@pytest.mark.parametrize("block_rows", [64, 512])
-def test_lengths_do_not_tell_strangers(block_rows: int, tmp_path: Path, bpe_file: Path) -> None:
-    loader = loader_of(make_set(tmp_path / "wide", bpe_file, DOCUMENTS, block_rows=block_rows), sentence_task="nsp")
-    batch = loader.batch(0, loader.orders[0].rows // BATCH * BATCH)
-    assert batch.stranger is not None
-    first, second = (np.add.reduceat(batch.segments == part, batch.offsets[:-1]) for part in (0, 1))
-    for lengths in (second, first + second, first - second):
-        follows, stranger = (np.sort(lengths[batch.stranger == label]) for label in (0, 1))
-        assert min(len(follows), len(stranger)) > 300
-        shares = [np.searchsorted(of_label, lengths, side="right") / len(of_label) for of_label in (follows, stranger)]
-        assert np.abs(shares[0] - shares[1]).max() < 1.63 * np.sqrt(1 / len(follows) + 1 / len(stranger)), "Kolmogorov and Smirnov, 1%"
-
-
-def test_strangers_are_other_ones_in_other_epochs(tmp_path: Path, bpe_file: Path) -> None:
-    loader = loader_of(make_set(tmp_path / "wide", bpe_file, DOCUMENTS[:600], block_rows=512), sentence_task="nsp")
-    found: list[dict[int, tuple[int, ...]]] = []
-    for epoch in range(2):
-        rows = loader.orders[0].rows // BATCH * BATCH
-        batch = loader.batch(epoch * loader.orders[0].rows // BATCH * BATCH, rows)
-        assert batch.stranger is not None
-        whole = batch.inputs.copy()
-        whole[batch.positions] = batch.targets
-        seconds = [whole[begin:end][batch.segments[begin:end] == 1] for begin, end in pairwise(batch.offsets)]
-        mine = np.flatnonzero((batch.stranger == 1) & (batch.epochs == epoch))
-        found.append({int(batch.row_ids[row]): tuple(seconds[row].tolist()) for row in mine})
-    both = found[0].keys() & found[1].keys()
-    assert len(both) > 100 and sum(found[0][row] != found[1][row] for row in both) > 0.8 * len(both)
-
-
-def test_a_document_longer_than_a_block_is_read_and_keeps_its_own_parts_with_nsp(tmp_path: Path, bpe_file: Path) -> None:
-    texts = [" ".join(DOCUMENTS[:150]), *DOCUMENTS[150:200]]
-    shards = make_set(tmp_path / "long", bpe_file, texts)
-    described = manifest.read(shards)
-    inside = [
-        len(block["documents.npy"]) == 0
-        for block in webdataset.WebDataset([str(shards / shard.name) for shard in described.train], shardshuffle=False).decode()
-    ]
-    assert sum(inside) > 3, "blocks that lie wholly inside a document"
-    loader = loader_of(shards, sentence_task="nsp")
-    batch = loader.batch(0, loader.orders[0].rows)
-    assert len(batch) == loader.orders[0].rows and batch.stranger is not None
-    in_long = np.isin(np.searchsorted(loader.sets[0].first_rows, batch.row_ids, side="right") - 1, np.flatnonzero(inside))
-    assert set(batch.stranger[in_long].tolist()) == {-1} and {0, 1} <= set(batch.stranger[~in_long].tolist())
-
-
-def test_a_manifest_with_other_numbers_is_refused_and_nothing_is_written_elsewhere(shards: Path, tmp_path: Path) -> None:
-    def shorten(described: Any) -> None:
-        described["config"]["pack"]["sequence_length"] = 16
-
-    folder = changed_manifest(shards, tmp_path, shorten)
-    short = PackConfig(mode="segment-pair", sequence_length=16)
-    with pytest.raises(DamageError, match="does not fit together"):
-        loader_of(folder, sentence_task="nsp", pack=short).batch(0)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda described: described["config"].pop("pack"),
-        lambda described: described.update(config=[]),
-        lambda described: described["config"]["pack"].update(mode="zzz"),
-        lambda described: described["specials"].pop("cls"),
-        lambda described: described["specials"].update(mask=10**12),
-        lambda described: described.update(vocab_size="x"),
-        lambda described: described["train"][0]["blocks"][0].update(rows="x"),
-        lambda described: described["train"][0]["blocks"][0].update(rows=-1),
-        lambda described: described["train"][0].update(name=None),
-    ],
-)
-def test_a_manifest_that_is_not_ours_is_one_sentence(shards: Path, tmp_path: Path, change: Callable[[Any], None]) -> None:
-    with pytest.raises(InputError, match="not one that remask prep wrote"):
-        loader_of(changed_manifest(shards, tmp_path, change))
-
-
 def test_words_with_an_unknown_piece_are_not_masked_in_part(tmp_path: Path) -> None:
     from remask.data_prep import tokenizer
 
@@ -430,15 +196,6 @@ def test_a_batch_may_be_smaller_than_the_world(shards: Path, more_shards: Path) 
     for sets in ((shards,), (shards, more_shards)):
         batches = [loader_of(*sets, rank=rank, world=4).batch(0, 2) for rank in range(4)]
         assert [len(batch) for batch in batches] == [1, 1, 0, 0] and batches[3].tokens == 0
-
-
-def test_a_set_without_a_readable_block_is_told(shards: Path, tmp_path: Path) -> None:
-    shutil.copytree(shards, tmp_path / "set")
-    for file in (tmp_path / "set").glob("train-*.tar"):
-        file.unlink()
-    loader = loader_of(tmp_path / "set", damaged="skip-and-report")
-    with pytest.raises(DamageError, match="no block can be read"):
-        loader.batch(0, loader.orders[0].rows)
 
 
 def test_waiting_is_measured_and_an_abandoned_loader_ends(shards: Path) -> None:
