@@ -104,7 +104,9 @@ def _train_all(options: LearningOptions, folder: Path, began: float) -> tuple[li
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = list(pool.map(train, jobs))
     asked = [(contest, task) for contest in CONTESTS for task in contest.tasks]
-    by_length = {task: right_answers(longer_first, shards[contest.family], _pack(contest), task)["share"] for contest, task in asked}
+    by_length: dict[str, float] = {
+        task: right_answers(longer_first, shards[contest.family], _pack(contest), task)["share"] for contest, task in asked
+    }
     return runs, by_length
 
 

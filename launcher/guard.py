@@ -1,6 +1,8 @@
 """What is done about a step whose loss or gradient is not finite or far out."""
 
+import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -57,3 +59,12 @@ class Guard:
     def remember(self, loss: float, norm: float) -> None:
         self.losses.append(loss)
         self.norms.append(norm)
+
+
+def loss_to_judge(losses: Mapping[str, float]) -> float:
+    """Of a step's parts what is compared with other steps: not every one has a question for the sentence task, but all have masked tokens.
+
+    The sum where a part is not finite.
+    """
+    total = sum(losses.values())
+    return losses.get("masked_tokens", total) if math.isfinite(total) else total

@@ -17,7 +17,7 @@ from remask.data_prep.loader import Loader
 from remask.data_prep.tokenizer import Vocabulary
 from remask.launcher.config import RunConfig
 from remask.launcher.device import give_back_memory
-from remask.launcher.guard import Guard
+from remask.launcher.guard import Guard, loss_to_judge
 from remask.launcher.model_folder import StoredModel
 from remask.launcher.training.engine import Engine
 from remask.launcher.training.evaluation import HeldOut, fill_masks
@@ -153,8 +153,7 @@ class Trainer:
             sums.append({name: part.sum.detach() for name, part in losses.items()})
         losses_by_name = self._mean_losses(sums, agreed)
         total = sum(losses_by_name.values())
-        # Not every step has a question for the sentence task, but all have masked tokens, and like is compared with like.
-        judged = losses_by_name.get("masked_tokens", total) if math.isfinite(total) else total
+        judged = loss_to_judge(losses_by_name)
         why: list[str] = []
 
         def may_step(norm: float) -> bool:

@@ -44,6 +44,7 @@ def test_nsp_takes_half_of_the_second_parts_from_other_documents(shards: Path) -
             else:
                 sources = {document_of[i] for i, (other, at) in enumerate(text_of) if at and other[at:] == second}
                 assert sources - {document_of[batch.row_ids[row]]}, "it is the second part of a row of another document"
+                assert 4 * abs(len(second) - len(text[split:])) <= len(text[split:]), "as long as the own one, or nearly"
     assert labels[1] > 100 and abs(labels[0] - labels[1]) < 5 * np.sqrt(labels[0] + labels[1])
 
 

@@ -1,8 +1,9 @@
 """The guard tells noise from what is far out."""
 
+import math
 import random
 
-from remask.launcher.guard import Guard, GuardConfig
+from remask.launcher.guard import Guard, GuardConfig, loss_to_judge
 
 
 def seasoned(**options: object) -> Guard:
@@ -35,3 +36,11 @@ def test_memory_is_as_long_as_the_window_and_can_be_handed_on() -> None:
     assert len(guard.losses) == len(guard.norms) == 30
     again = Guard(guard.config, list(guard.losses), list(guard.norms))
     assert again.judge(6.0, 99.0) == guard.judge(6.0, 99.0) != ""
+
+
+def test_steps_with_and_without_a_sentence_question_are_compared_by_their_masked_tokens() -> None:
+    assert loss_to_judge({"masked_tokens": 4.0, "sentence": 0.7}) == loss_to_judge({"masked_tokens": 4.0}) == 4.0
+    assert loss_to_judge({"sentence": 0.7}) == 0.7
+    assert (
+        math.isnan(loss_to_judge({"masked_tokens": 4.0, "sentence": math.nan})) and loss_to_judge({"masked_tokens": math.inf}) == math.inf
+    )
